@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import NoneType
-from typing import Literal, TypeVar
+from typing import Literal
 
 import torch
 
@@ -33,8 +33,6 @@ BUILT_IN = ("toy", *EMBEDDED)
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.jinja"]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
-
-_Model = TypeVar("_Model", NativeModel, Toy)
 
 
 def load(
@@ -75,13 +73,21 @@ def load(
             revision=revision,
             weights=weights,
         )
-        return _with_calibration(Toy(), _read_calibration(None, calibration))
-    folder = _find_folder(name, revision)
-    lengths = _read_calibration(folder, calibration)
-    model = _load_folder(folder, target, target_dtype, None if turn_ends == "auto" else tuple(turn_ends))
-    if weights == "fp8":
-        to_float8(model.network)
-    return _with_calibration(model.eval(), lengths)
+    folder = None if str(name) == "toy" else _find_folder(name, revision)
+    source = None if calibration in (None, "auto") else user_path(calibration)
+    if calibration == "auto" and folder is not None and is_plain_file(folder / FILE_NAME):
+        source = folder / FILE_NAME
+    lengths = None if source is None else Calibration.from_file(source)
+    model: NativeModel | Toy = Toy()
+    if folder is not None:
+        model = _load_folder(folder, target, target_dtype, None if turn_ends == "auto" else tuple(turn_ends))
+        if weights == "fp8":
+            to_float8(model.network)
+        model.eval()
+    if lengths is not None and source is not None:
+        lengths.check_model(model_key(model), source)
+    model.calibration = lengths
+    return model
 
 
 def as_device(device: str | torch.device) -> torch.device:
@@ -145,22 +151,6 @@ def _load_folder(
         model = NativeModel(architecture, transformer, ids, tokenizer)
     model.default_max_new_tokens = generation.max_new_tokens or DEFAULT_MAX_NEW_TOKENS
     weights.load_into(model.network, device, dtype)
-    return model
-
-
-def _read_calibration(folder: Path | None, source: str | Path | None) -> tuple[Calibration, Path] | None:
-    """Return the calibration of a file, or with "auto" that of the folder, and its path."""
-    path = None if source in (None, "auto") else user_path(source)
-    if source == "auto" and folder is not None and is_plain_file(folder / FILE_NAME):
-        path = folder / FILE_NAME
-    return None if path is None else (Calibration.from_file(path), path)
-
-
-def _with_calibration(model: _Model, calibration: tuple[Calibration, Path] | None) -> _Model:
-    """Return the model with its calibration; SettingError if it was made for another model."""
-    if calibration is not None:
-        model.calibration, source = calibration
-        model.calibration.check_model(model_key(model), source)
     return model
 
 

@@ -56,22 +56,17 @@ PUBLISHED = (
 )
 
 
-def known_models(cache: Path | None = None) -> Iterator[KnownModel]:
-    """Yield every model that has a name, without fetching or loading any.
+def known_models() -> Iterator[KnownModel]:
+    """Yield every model that has a name, without fetching or loading any."""
+    from huggingface_hub import constants
 
-    `cache` is the folder of the hub's cache; None: the one that huggingface_hub uses.
-    """
     for name in EMBEDDED:
         folder = EMBEDDED_FOLDER / name
         yield _read_folder(KnownModel(name, "", "embedded", 0), folder, _folder_bytes(folder))
     toy = Toy()
     yield KnownModel("toy", "toy", "embedded", 0, toy.max_seq_len, toy.default_max_new_tokens, local="complete")
-    if cache is None:
-        from huggingface_hub import constants
-
-        cache = Path(constants.HF_HUB_CACHE)
     for model in PUBLISHED:
-        yield _read_cache(model, cache)
+        yield _read_cache(model, Path(constants.HF_HUB_CACHE))
 
 
 def _read_cache(model: KnownModel, cache: Path) -> KnownModel:

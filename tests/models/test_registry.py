@@ -16,7 +16,9 @@ REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
 def listed(cache):
-    return {one.name: one for one in known_models(cache)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+        return {one.name: one for one in known_models()}
 
 
 @pytest.fixture
@@ -134,4 +136,4 @@ def test_a_broken_cache_is_told_and_nothing_else_suffers(cached, broken):
 def test_a_cache_that_is_no_folder_holds_nothing(tmp_path):
     for cache in (tmp_path / "nowhere", tmp_path / "file"):
         (tmp_path / "file").write_text("x")
-        assert all(one.local == "no" for one in known_models(cache) if one.source == "hub")
+        assert all(one.local == "no" for one in listed(cache).values() if one.source == "hub")
