@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from threading import Thread
@@ -23,7 +24,6 @@ from lastword.engines.base import (
     Lengths,
     RemoteModelInfo,
     Replies,
-    ReplyDetails,
     Requests,
     empty_details,
 )
@@ -157,12 +157,16 @@ class OpenAIEngine:
         if isinstance(prompt, tuple) and prompt[-1]["role"] == "assistant":
             return GenerationReply(key, "", {}, "a chat server cannot continue an unfinished answer")
         resource = self._client.chat.completions if isinstance(prompt, tuple) else self._client.completions
+        hardware = f"{self.model_info.hardware}, behind {self.base_url}"[:1_000]
+        details = empty_details(len(request.prompt_ids)) | {"hardware": hardware, "versions": {"lastword": __version__}}
+        details["batch_seconds"] = None  # the server decodes other requests at the same time
         try:
             body, seconds = await self._call(resource.with_raw_response.create, **self._body(request, recipe))
-            return self._read(key, request, recipe, body, seconds)
+            answered = {"seconds": round(seconds, 6), "horizon": combined_traits(recipe.length).upper_bound}
+            return self._read(GenerationReply(key, "", details | answered), body)
         except self._openai.APIStatusError as error:
             if error.code == TOO_LONG_CODE:
-                return GenerationReply(key, "", self._empty_details(request))
+                return GenerationReply(key, "", details)
             reason = " ".join(str(error).split())[:500]
             return GenerationReply(key, "", {}, f"the server rejected the request: {reason}")
         except MALFORMED as error:
@@ -182,19 +186,16 @@ class OpenAIEngine:
             limit = min(limit or MAX_SLOTS, combined_traits(recipe.length).upper_bound)
         return body if limit is None else body | {"max_tokens": limit}
 
-    def _read(
-        self, key: Key, request: GenerationRequest, recipe: Recipe, body: dict[str, Any], seconds: float
-    ) -> GenerationReply[Key]:
+    def _read(self, reply: GenerationReply[Key], body: dict[str, Any]) -> GenerationReply[Key]:
+        """Return a reply with the text and the details of a response."""
         (choice,), usage = body["choices"], body.get("usage") or {}
         text = choice["message"]["content"] if "message" in choice else choice["text"]
         if not isinstance(text, str) or choice["finish_reason"] not in ("stop", "length"):
             raise ValueError(f"finish_reason {choice['finish_reason']!r}, text of type {type(text).__name__}")
-        details = self._empty_details(request) | {
-            "prompt_tokens": usage.get("prompt_tokens", len(request.prompt_ids)),
-            "horizon": combined_traits(recipe.length).upper_bound,
+        details = reply.details | {
+            "prompt_tokens": usage.get("prompt_tokens", reply.details["prompt_tokens"]),
             "finish": "ended" if choice["finish_reason"] == "stop" else "truncated",
             "length": usage.get("completion_tokens"),
-            "seconds": round(seconds, 6),
             "cost": None,
             "probe_cost": None,
         }
@@ -207,9 +208,4 @@ class OpenAIEngine:
             }
         if server := body.get("system_fingerprint"):
             details["versions"] = {**details["versions"], "server": str(server)[:100]}
-        return GenerationReply(key, text, details)
-
-    def _empty_details(self, request: GenerationRequest) -> ReplyDetails:
-        hardware = f"{self.model_info.hardware}, behind {self.base_url}"[:1_000]
-        details = empty_details(len(request.prompt_ids)) | {"hardware": hardware, "versions": {"lastword": __version__}}
-        return details | {"batch_seconds": None}  # the server decodes other requests at the same time
+        return replace(reply, text=text, details=details)
