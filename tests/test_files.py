@@ -111,6 +111,15 @@ def test_the_next_write_removes_the_unfinished_file_of_a_killed_process(path):
     assert beside(path) == [".a.txt.mine"]
 
 
+def test_a_check_removes_the_unfinished_file_of_a_killed_check(tmp_path):
+    killed = "import os, sys; from lastword.io import files; os.close = lambda number: os._exit(1); "
+    killed += "files.check_folder(files.Path(sys.argv[1]))"
+    subprocess.run([sys.executable, "-c", killed, str(tmp_path)], check=False)
+    assert len(list(tmp_path.iterdir())) == 1
+    check_folder(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_file_that_is_being_written_is_not_removed(path):
     name, number = files._create_beside(path)
     write(path, "new")

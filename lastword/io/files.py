@@ -97,7 +97,6 @@ def _is_written_in_place(path: Path) -> bool:
 @contextmanager
 def _replacement(path: Path) -> Iterator[BinaryIO]:
     target = Path(os.path.realpath(path))  # replace the target of a link, not the link
-    _remove_abandoned(target)
     beside, descriptor = _create_beside(target)
     written = False
     try:
@@ -130,6 +129,7 @@ def _rename(beside: Path, target: Path) -> None:
 
 def _create_beside(target: Path) -> tuple[Path, int]:
     """Create a locked empty file in the folder of the target; return its path and descriptor."""
+    _remove_abandoned(target)
     while True:
         beside = target.parent / f".{target.name[:MAX_PREFIX]}.{os.urandom(4).hex()}{UNFINISHED}"
         try:

@@ -192,12 +192,12 @@ def test_a_full_disk_loses_no_written_line(toy, tmp_path, source):
 def test_without_space_to_sort_the_lines_stay_unsorted(toy, tmp_path, source, monkeypatch):
     out = tmp_path / "a.jsonl"
 
-    def full(target):
+    def full(target, beside):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
         answer(toy, source, out, rows=1, limit=1)
-        patched.setattr(files, "_remove_abandoned", full)
+        patched.setattr(files, "_copy_permissions", full)
         with pytest.raises(SettingError, match="No space left"):
             answer(toy, source, out, rows=1)
     assert len(read_lines(out)) == 13
