@@ -149,13 +149,13 @@ async def cancel_on_disconnect(response: Coroutine[Any, Any, Response], request:
 
 async def server_sent_events(
     first: dict[str, Any], chunks: AsyncGenerator[dict[str, Any], None]
-) -> AsyncGenerator[ServerSentEvent, None]:
+) -> AsyncGenerator[dict[str, str], None]:
     """Yield chunks as events, then [DONE]; an error is the last event instead."""
     try:
         yield _event(first)
         async for chunk in chunks:
             yield _event(chunk)
-        yield ServerSentEvent("[DONE]", sep="\n")
+        yield {"data": "[DONE]"}
     except Exception as error:
         failure = ServerError.of(error)
         if failure.kind.status == 500:
@@ -165,10 +165,9 @@ async def server_sent_events(
         await chunks.aclose()
 
 
-def _event(data: dict[str, Any]) -> ServerSentEvent:
+def _event(data: dict[str, Any]) -> dict[str, str]:
     # A tokenizer may return half of a surrogate pair, which UTF-8 cannot encode.
-    text = json.dumps(data, ensure_ascii=False).encode(errors="replace").decode()
-    return ServerSentEvent(text, sep="\n")
+    return {"data": json.dumps(data, ensure_ascii=False).encode(errors="replace").decode()}
 
 
 def error_response(error: Exception) -> JSONResponse:

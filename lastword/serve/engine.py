@@ -36,7 +36,7 @@ from lastword.serve.request import (
     ServerError,
     ServerRequest,
 )
-from lastword.serve.scheduler import DecodeSession, PredictedWork, QueuedRequest, Scheduler, WorkEstimator
+from lastword.serve.scheduler import DecodeSession, EngineLoad, PredictedWork, QueuedRequest, Scheduler, WorkEstimator
 from lastword.serve.settings import ServerSettings
 from lastword.survival.distribution import LengthDistribution
 from lastword.survival.interpretation import Interpretation
@@ -83,15 +83,6 @@ class ActiveRequest(QueuedRequest):
     def emit(self, event: RequestEvent | BaseException) -> None:
         """Add an event to the stream."""
         self.stream.put(self.index, event)
-
-
-class EngineLoad(NamedTuple):
-    """The work of an engine."""
-
-    running: int  # answers in running batches
-    waiting: int  # other unfinished answers
-    seconds: float  # predicted to finish all of them
-    tokens: float  # predicted to compute for them
 
 
 class DecodeWorker:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from lastword.serve.request import RequestFinished
-from lastword.serve.scheduler import PredictedWork
+from lastword.serve.scheduler import EngineLoad, PredictedWork
 
 LENGTH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 SECONDS_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -85,8 +85,16 @@ class EngineMetrics:
         self._rate.observe(tokens / max(1, cost.forward_passes))
 
 
-def merge_metrics(pages: Mapping[str, bytes], gauges: Mapping[str, Mapping[str, float]]) -> bytes:
-    """Return the metrics of all replicas on one page, and further gauges per replica.
+class ReplicaStatus(NamedTuple):
+    """The load and the metrics of a replica."""
+
+    replica: str
+    load: EngineLoad
+    metrics: bytes
+
+
+def merge_metrics(statuses: Sequence[ReplicaStatus]) -> bytes:
+    """Return the metrics of all replicas on one page, and their predicted work.
 
     Every sample gets the name of its replica as a label. Sums are left to Prometheus: a sum falls when a
     replica goes, which reads as a counter that restarted.
@@ -95,16 +103,17 @@ def merge_metrics(pages: Mapping[str, bytes], gauges: Mapping[str, Mapping[str, 
     from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.parser import text_string_to_metric_families
 
-    families: dict[str, Metric] = {}
-    for replica, page in pages.items():
-        for family in text_string_to_metric_families(page.decode()):
+    families: dict[str, Metric] = {
+        "replicas": GaugeMetricFamily("lastword:replicas", "Running replicas", value=len(statuses))
+    }
+    for unit in ("tokens", "seconds"):
+        name = f"lastword:predicted_work_{unit}"
+        gauge = families[unit] = GaugeMetricFamily(name, "Predicted work", labels=[REPLICA_LABEL])
+        for status in statuses:
+            gauge.add_metric([status.replica], getattr(status.load, unit))
+    for status in statuses:
+        for family in text_string_to_metric_families(status.metrics.decode()):
             merged = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
             for sample in family.samples:
-                merged.add_sample(sample.name, {**sample.labels, REPLICA_LABEL: replica}, sample.value)
-    families["replicas"] = GaugeMetricFamily("lastword:replicas", "Running replicas", value=len(pages))
-    for name, values in gauges.items():
-        gauge = families[name] = GaugeMetricFamily(f"lastword:{name}", "Predicted work", labels=[REPLICA_LABEL])
-        for replica, value in values.items():
-            gauge.add_metric([replica], value)
-
+                merged.add_sample(sample.name, {**sample.labels, REPLICA_LABEL: status.replica}, sample.value)
     return generate_latest(SimpleNamespace(collect=families.values))

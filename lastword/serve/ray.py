@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 from ray import serve
@@ -22,8 +22,8 @@ from lastword.engines.local import ModelSource
 from lastword.engines.workers import connect
 from lastword.errors import ExtraError, LastwordError, SettingError
 from lastword.serve.app import Server
-from lastword.serve.engine import Engine, EngineLoad, Lifecycle
-from lastword.serve.metrics import merge_metrics
+from lastword.serve.engine import Engine, Lifecycle
+from lastword.serve.metrics import ReplicaStatus, merge_metrics
 from lastword.serve.protocol import AnswerBody, HealthResponse, LengthsRequest, LengthsResponse, ServedModel
 from lastword.serve.request import ServerError
 from lastword.serve.routing import LOAD_METRIC, REPORT_SECONDS, ReplicaReport
@@ -44,14 +44,6 @@ SPARE_REQUESTS = 32  # per replica, beyond its queue, which the replica refuses 
 HEALTH_SECONDS = 2.0  # between two health checks of a replica
 POLL_SECONDS = 0.2  # between two checks of the clock or the deployment
 STATUS_SECONDS = 2.0  # for all replicas to report their status
-
-
-class ReplicaStatus(NamedTuple):
-    """The load and the metrics of a replica."""
-
-    replica: str
-    load: EngineLoad
-    metrics: bytes
 
 
 class ServeReplica:
@@ -210,14 +202,7 @@ class ReplicatedService(Lifecycle):
         return HealthResponse.of(self.state, working=running, waiting=waiting, replicas=len(loads))
 
     async def metrics(self) -> bytes:
-        statuses = await self._replica_statuses()
-        return merge_metrics(
-            {status.replica: status.metrics for status in statuses},
-            {
-                "predicted_work_tokens": {status.replica: status.load.tokens for status in statuses},
-                "predicted_work_seconds": {status.replica: status.load.seconds for status in statuses},
-            },
-        )
+        return merge_metrics(await self._replica_statuses())
 
     async def _replica_statuses(self) -> list[ReplicaStatus]:
         """Return the status of every replica; the last ones if a replica does not report in time."""

@@ -43,6 +43,15 @@ class PredictedWork(NamedTuple):
         return cls(plan.reserved(RESERVED_QUANTILE), tokens, min_forward_passes(recipe, shortest))
 
 
+class EngineLoad(NamedTuple):
+    """The work of an engine."""
+
+    running: int  # answers in running batches
+    waiting: int  # other unfinished answers
+    seconds: float  # predicted to finish all of them
+    tokens: float  # predicted to compute for them
+
+
 def min_forward_passes(recipe: Recipe, tokens: int) -> int:
     """Return the fewest forward passes in which the recipe can decode this number of tokens.
 

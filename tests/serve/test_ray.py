@@ -23,10 +23,10 @@ from lastword.engines.local import ModelSource
 from lastword.errors import ExtraError, SettingError
 from lastword.serve import ray as ray_module
 from lastword.serve.app import create_app
-from lastword.serve.engine import Engine, EngineLoad
-from lastword.serve.metrics import EngineMetrics, merge_metrics
+from lastword.serve.engine import Engine
+from lastword.serve.metrics import EngineMetrics, ReplicaStatus, merge_metrics
 from lastword.serve.protocol import CompletionRequest
-from lastword.serve.ray import MAX_TRIES, ReplicaStatus, ReplicatedService, ServeReplica, failure_reason, ray_cluster
+from lastword.serve.ray import MAX_TRIES, ReplicatedService, ServeReplica, failure_reason, ray_cluster
 from lastword.serve.request import ServerError
 from lastword.serve.routing import (
     LOAD_METRIC,
@@ -36,6 +36,7 @@ from lastword.serve.routing import (
     choose_replica,
     desired_replicas,
 )
+from lastword.serve.scheduler import EngineLoad
 from lastword.serve.serving import ModelService
 from lastword.serve.settings import ReplicaSettings, ServerSettings, parse_replicas
 
@@ -360,7 +361,7 @@ def test_health_and_metrics_of_all_replicas():
     assert [sample.value for sample in families["lastword:replicas"].samples] == [2]
     work = families["lastword:predicted_work_seconds"].samples
     assert {sample.labels["replica"]: sample.value for sample in work} == {"aa": 1.5, "bb": 0}
-    assert merge_metrics({}, {})
+    assert merge_metrics([])
 
 
 @asynccontextmanager
