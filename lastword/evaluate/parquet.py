@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from decimal import Decimal
 from functools import cache
@@ -80,29 +80,25 @@ def read_parquet(content: bytes) -> list[Record]:
         table = file.read()
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f"not a Parquet file, or damaged: {error}") from error
-    return list(_records(table.column_names, [column.to_pylist() for column in table.columns]))
-
-
-def _records(names: Sequence[str], columns: Sequence[list[Any]]) -> Iterator[Record]:
-    parsed = cache(Recipe.from_json)
-    places = [_field_of(name) for name in names]
-    for number, values in enumerate(zip(*columns), 1):
+    places, parse = [_field_of(name) for name in table.column_names], cache(Recipe.from_json)
+    records = []
+    for number, values in enumerate(zip(*(column.to_pylist() for column in table.columns)), 1):
         try:
             row = _nest(places, values)
-            row["recipe"] = parsed(row["recipe"]) if isinstance(row.get("recipe"), str) else None
-            yield make_record(row if row.get("kind") == "drift" else NULLABLE | row)
+            row["recipe"] = parse(row["recipe"]) if isinstance(row.get("recipe"), str) else None
+            records.append(make_record(row if row.get("kind") == "drift" else NULLABLE | row))
         except (LastwordError, TypeError, KeyError, AttributeError, OverflowError) as error:
             raise ValueError(f"row {number}: {error}") from error
+    return records
 
 
 def _nest(places: Sequence[tuple[str, str | None]], values: Sequence[Any]) -> Fields:
     """Return the fields of a row, without those that are None."""
     row: Fields = {}
     for (field, key), value in zip(places, values):
-        value = float(value) if isinstance(value, Decimal) else value
         if value is not None:
             target = row if key is None else row.setdefault(field, {})
-            target[key or field] = value
+            target[key or field] = float(value) if isinstance(value, Decimal) else value
     if "tokens_skipped" in (cost := row.get("cost", {})):
         width = row["prompt_tokens"] + row["horizon"]
         cost["tokens_computed"] = cost["forward_passes"] * width - cost.pop("tokens_skipped")
