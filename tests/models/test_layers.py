@@ -87,6 +87,7 @@ def test_padding_on_either_side_changes_nothing(model):
     torch.testing.assert_close(model(padded, read + 3, valid=valid), alone, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_fused_passes_return_the_same_logits(model, monkeypatch):
     for owner, name in ((RMSNorm, "forward"), (layers, "rotate")):
         monkeypatch.setattr(owner, name, getattr(owner, name))  # restored afterwards
