@@ -203,12 +203,12 @@ class JournalFile:
         try:
             if self.path.exists() and not self.path.is_file():  # opening a pipe may block forever
                 raise OSError("it is not a regular file")
-            self._file = self.path.open("a+b", buffering=0)
+            file = self.path.open("a+b", buffering=0)
         except (OSError, ValueError) as error:
             self._fail(error, self._remedy)
-        with self._file:
-            self._lock()
-            self.is_open = True
+        with file:
+            self._lock(file)
+            self._file, self.is_open = file, True
             try:
                 yield
             finally:
@@ -266,16 +266,16 @@ class JournalFile:
             f"{self._kind} cannot be written to {self.path} ({os_error_reason(error)}); {remedy or default}"
         ) from error
 
-    def _lock(self) -> None:
+    def _lock(self, file: FileIO) -> None:
         try:
-            if _lock_file(self._file.fileno(), blocking=False):
+            if _lock_file(file.fileno(), blocking=False):
                 return
         except OSError as error:
             reason = f"({os_error_reason(error)}): check that no other process writes it"
             warnings.warn(f"{self.path} cannot be locked {reason}", stacklevel=4)
             return
         raise SettingError(
-            f"{self.path} is being written by {_lock_holder(self._file)}; wait for it, end it, or {self._remedy}"
+            f"{self.path} is being written by {_lock_holder(file)}; wait for it, end it, or {self._remedy}"
         )
 
 
