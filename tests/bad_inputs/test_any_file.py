@@ -25,8 +25,6 @@ from tests.bad_inputs.mutations import EXAMPLES, hold, mutated_bytes
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 
 def golden(path: str) -> dict:
     return json.loads((GOLDEN / path).read_text())

@@ -19,8 +19,6 @@ from lastword.evaluate.tables import tables
 from tests.bad_inputs.mutations import EXAMPLES, hold, mutated_bytes
 from tests.evaluate.made import answer, drift
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 FULL = answer(
     text="4", prompt="0123", sandbox={"level": "plain", "seconds": 1.5}, expected_length=4.5, tail=0.25,
     seconds=1.0,

@@ -4,15 +4,15 @@ import json
 import subprocess
 import sys
 
-# In an interpreter of its own: the shape checks of the test run are calls as well.
+# In an interpreter of its own: the wrappers of the shape checks are calls as well.
 COUNT = """
 import json, sys
 from pathlib import Path
 import lastword
 
 package = Path(lastword.__file__).parent
-files = ("checks.py", "prompts.py", "outside/schema.py", "outside/files.py")
-boundary = {str(package / name) for name in files}
+files = ("validation.py", "prompts.py", "io/schema.py", "io/files.py")
+boundary = {str((package / name).resolve(strict=True)) for name in files}
 model = lastword.load("tiny-llada-base", device="cpu")
 
 def calls(slots):

@@ -34,8 +34,6 @@ SHARD = "model-00002-of-00003.safetensors"
 EMBEDDING, HEAD = "model.transformer.wte.weight", "model.transformer.ff_out.weight"
 NORM = "model.transformer.ln_f.weight"
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 
 def changed(path, changes):
     """A JSON file with fields changed; `...` takes one away."""

@@ -7,7 +7,6 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-import jaxtyping
 import pytest
 import tokenizers
 import torch
@@ -135,12 +134,6 @@ def pieces(tokenizer: Tokenizer, text: str) -> list[str | None]:
 @pytest.fixture
 def dream(tmp_path: Path) -> Tokenizer:
     return load(write_dream(tmp_path))
-
-
-@pytest.fixture
-def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Switch off the type checks that only tests have, to see what a user meets."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture
@@ -358,7 +351,6 @@ def test_a_tokenizer_can_be_sent_to_another_process(dream: Tokenizer) -> None:
 @pytest.mark.parametrize(
     "messages", [[{"role": "user"}], [{"content": "a"}], [{"role": "user", "content": None}], ["a"], "ab"]
 )
-@pytest.mark.usefixtures("unchecked")
 def test_a_message_without_role_or_content_is_refused(dream: Tokenizer, messages: Any) -> None:
     with pytest.raises(PromptError, match=r"message 0 is .* give \{'role'"):
         dream.chat(messages)
@@ -395,13 +387,11 @@ def test_a_template_that_fails_is_a_prompt_error(tmp_path: Path, template: str, 
         tokenizer.chat(USER)
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_ids_may_come_straight_from_a_tensor(dream: Tokenizer) -> None:
     (index,) = dream.encode("a")
     assert dream.decode(torch.tensor([index, dream.size, index])) == "aa"
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("text", ["\ud800", 12, None])
 def test_only_whole_text_can_be_encoded(dream: Tokenizer, text: Any) -> None:
     with pytest.raises(PromptError, match="cannot be encoded"):

@@ -4,7 +4,6 @@ import json
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jaxtyping
 import pytest
 
 import lastword
@@ -86,10 +85,7 @@ def test_a_cell_that_is_run_again_takes_the_place_of_the_first(registered):
     assert PARTS["unmask"]["again"] is second
 
 
-def test_names_are_taken_once_and_only_parts_have_any(registered, monkeypatch):
-    # The type checks that only tests have would refuse a wrong kind before we do.
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-
+def test_names_are_taken_once_and_only_parts_have_any(registered):
     def named(name, base=Sure):
         return dataclass(frozen=True)(type("Mine", (base,), {"name": name, "__annotations__": {}}))
 
