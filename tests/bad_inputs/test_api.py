@@ -54,7 +54,7 @@ ROWS = [
     ("", "lastword.resolve('default', toy)", RECIPE, "known: careful, fast, paper, fixed"),
     ("", "lastword.resolve(3, toy)", TYPE, "it must be a Recipe or the name of one"),
     ("", "lastword.resolve(Recipe(), toy, available_slots=-1)", SETTING, "available_slots=-1"),
-    ("", "lastword.resolve(Recipe(), toy, 'abc')", PROMPT, "give lists of token ids"),
+    ("", "lastword.resolve(Recipe(), toy, 'abc')", PROMPT, "lists of token ids"),
     ("", "lastword.resolve(Recipe(), toy, [1, 2])", PROMPT, "give a list of lists"),
     ("", "lastword.resolve(Recipe(), toy, in_chat=True)", TYPE, "in_chat=True"),
     # Recipes and parts of one
