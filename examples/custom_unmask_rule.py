@@ -12,8 +12,7 @@ from typing import ClassVar
 from torch import Tensor
 
 import lastword
-from lastword.canvas.canvas import Clock
-from lastword.canvas.tree import State
+from lastword.canvas.canvas import Clock, State
 from lastword.decoding.prediction import Prediction
 from lastword.policies.unmask.rule import UnmaskRule
 

@@ -20,9 +20,9 @@ from benchmarks.passes.totals import StepTotals
 from benchmarks.passes.work import Work
 from lastword.api import Generation
 from lastword.bench import Timing
-from lastword.decoding.batch_state import supports_static_shapes
 from lastword.decoding.forward import Hooks, TokenCost as Cost
 from lastword.decoding.loop import Step, decode
+from lastword.decoding.step import supports_static_shapes
 from lastword.models.native import NativeModel
 from lastword.policies.cache import Cache, DualCache, NoCache, PrefixCache
 from lastword.policies.length.fixed import Fixed

@@ -14,8 +14,7 @@ import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from lastword.canvas.canvas import Canvas, Clock
-from lastword.canvas.tree import State
+from lastword.canvas.canvas import Canvas, Clock, State
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
 from lastword.io.schema import STRICT, PositiveSlots, Text, read_json_object, validate

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import torch
 
-from lastword.decoding.batch_state import supports_static_shapes
 from lastword.decoding.forward import Hooks
 from lastword.decoding.loop import Step
 from lastword.decoding.running_batch import FinishedRow
+from lastword.decoding.step import supports_static_shapes
 
 
 class StepTotals:

@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from lastword.canvas.tree import tree_map, tree_tensors
-from lastword.decoding.batch_state import BatchState, Phase
+from lastword.canvas.canvas import tree_map, tree_tensors
+from lastword.decoding.step import BatchState, Phase
 from lastword.models.kernels.attention import plan_for_shape
 
 MAX_GRAPHS = 48  # per model; the one that was used longest ago is dropped

@@ -10,13 +10,12 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.tokens import PromptIds
-from lastword.decoding.batch_state import CanvasLayout, supports_static_shapes
 from lastword.decoding.forward import BatchCost, Forward, Hooks, TokenCost
 from lastword.decoding.prediction import Prediction
 from lastword.decoding.running_batch import FinishedRow, PlannedRequest, PromptQueue, RequestQueue, RunningBatch
 from lastword.decoding.sampling import RowGenerators
 from lastword.decoding.static_shapes import PhaseScheduler
-from lastword.decoding.step import StepDetails, Stepper
+from lastword.decoding.step import CanvasLayout, StepDetails, Stepper, supports_static_shapes
 from lastword.errors import SettingError, WrongTypeError
 from lastword.models.base import MaskPredictor, check_model
 from lastword.policies.length.policy import Plan

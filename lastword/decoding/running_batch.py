@@ -11,14 +11,13 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from lastword.canvas.canvas import Canvas, Clock
+from lastword.canvas.canvas import Canvas, Clock, tree_map, tree_to
 from lastword.canvas.columns import Columns
 from lastword.canvas.tokens import PromptIds, TokenIds
-from lastword.canvas.tree import tree_map, tree_to
-from lastword.decoding.batch_state import BatchState, CanvasLayout, Phase, check_canvas, phase_of
 from lastword.decoding.forward import BatchCost, Forward, Hooks, PassInputs, TokenCost
 from lastword.decoding.prediction import Prediction, invalid_logits_error
 from lastword.decoding.sampling import RowGenerators, Sampling
+from lastword.decoding.step import BatchState, CanvasLayout, Phase, check_canvas, phase_of
 from lastword.models.base import MaskPredictor
 from lastword.policies.length.policy import Plan, check_plan
 from lastword.policies.unmask.rule import stuck_error

@@ -8,12 +8,11 @@ from typing import Any
 import torch
 
 from lastword.canvas.canvas import Canvas
-from lastword.decoding.batch_state import MIN_COLUMNS, BatchState, Phase, is_capturable
 from lastword.decoding.cuda_graph import CapturedStep, graphs_of
 from lastword.decoding.forward import Forward, Hooks, PackedCapacity
 from lastword.decoding.running_batch import PlannedRequest
 from lastword.decoding.sampling import RowGenerators
-from lastword.decoding.step import PassShape, StepDetails, Stepper
+from lastword.decoding.step import MIN_COLUMNS, BatchState, PassShape, Phase, StepDetails, Stepper, is_capturable
 from lastword.models.base import MaskPredictor
 from lastword.models.storage import CacheStorage, PooledKVStorage
 from lastword.policies.cache import NoCache

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from lastword.canvas.tree import tree_to
+from lastword.canvas.canvas import tree_to
 from lastword.engines.base import ModelInfo
 from lastword.engines.local import RUN_ERRORS, LocalEngine, ModelSource, error_text
 from lastword.engines.pool import WorkerTask

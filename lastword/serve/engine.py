@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from lastword.api import build_generation, default_batch_size, predict_length
-from lastword.canvas.tree import tree_map, tree_to
+from lastword.canvas.canvas import tree_map, tree_to
 from lastword.decoding.loop import Step
 from lastword.decoding.running_batch import CPU, FinishedRow, PlannedRequest, plan_lengths
 from lastword.decoding.sampling import RowGenerators

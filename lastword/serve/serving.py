@@ -13,8 +13,8 @@ from dataclasses import replace
 from itertools import groupby, takewhile
 from typing import Any
 
-from lastword.decoding.batch_state import max_slots
 from lastword.decoding.sampling import Sampling, check_seed
+from lastword.decoding.step import max_slots
 from lastword.engines.base import compute_dtype, environment
 from lastword.errors import LastwordError, SettingError
 from lastword.models.base import MaskPredictor

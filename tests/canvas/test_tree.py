@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import torch
 
-from lastword.canvas.canvas import Canvas, Clock
+from lastword.canvas.canvas import Canvas, Clock, tree_map, tree_tensors, tree_to, tree_where
 from lastword.canvas.tokens import TokenIds
-from lastword.canvas.tree import tree_map, tree_tensors, tree_to, tree_where
 
 
 class Pair(NamedTuple):

@@ -3,7 +3,7 @@
 from contextlib import contextmanager
 
 import lastword
-from lastword.decoding import batch_state as layout
+from lastword.decoding import step as layout
 
 # Unequal prompts and, with most policies, unequal horizons: rows open their blocks out of step.
 PROMPTS = [[293, 170, 195, 181, 26, 70, 351, 346, 298], [7], [1, 251, 110, 248, 72], [4, 4], [9, 8, 7], [300]]

@@ -10,14 +10,13 @@ import pytest
 import torch
 
 import lastword
-from lastword.canvas.tree import tree_map, tree_tensors
+from lastword.canvas.canvas import tree_map, tree_tensors
 from lastword.decoding import static_shapes as scheduling
-from lastword.decoding.batch_state import BatchState, Phase
 from lastword.decoding.cuda_graph import CapturedStep, GraphCache, _copy, graphs_of
 from lastword.decoding.loop import Step
 from lastword.decoding.running_batch import RunningBatch
 from lastword.decoding.static_shapes import PhaseScheduler
-from lastword.decoding.step import PassShape, Stepper
+from lastword.decoding.step import BatchState, PassShape, Phase, Stepper
 from lastword.errors import SettingError
 from lastword.models.storage import KVStorage
 from tests.decoding.decoded import PROMPTS, answers, static_shapes, steps

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 import lastword
-from lastword.canvas.tree import tree_tensors
+from lastword.canvas.canvas import tree_tensors
 from lastword.errors import SettingError
 from lastword.policies.length.policy import LengthPolicy, LengthTraits, Plan
 from tests.decoding.decoded import PROMPTS, alone, answers, static_shapes, steps

@@ -8,11 +8,10 @@ import pytest
 import torch
 
 import lastword
-from lastword.canvas.tree import tree_tensors
-from lastword.decoding import batch_state, static_shapes as scheduling
-from lastword.decoding.batch_state import Phase, supports_static_shapes
+from lastword.canvas.canvas import tree_tensors
+from lastword.decoding import static_shapes as scheduling
 from lastword.decoding.static_shapes import PhaseScheduler
-from lastword.decoding.step import DYNAMIC, Stepper
+from lastword.decoding.step import DYNAMIC, CanvasLayout, Phase, Stepper, supports_static_shapes
 from lastword.errors import CapacityError, NumericError, SettingError
 from lastword.policies.length.policy import LengthPolicy, LengthTraits, Plan
 from lastword.policies.unmask.rule import UnmaskRule
@@ -286,10 +285,10 @@ def test_which_recipes_fix_their_shapes():
 
 
 def test_calls_that_are_alike_share_a_layout():
-    assert batch_state.CanvasLayout.static(FIXED, 200) == batch_state.CanvasLayout.static(FIXED, 3)
-    long = batch_state.CanvasLayout.static(FIXED, 257)
+    assert CanvasLayout.static(FIXED, 200) == step.CanvasLayout.static(FIXED, 3)
+    long = CanvasLayout.static(FIXED, 257)
     assert (long.start, long.width) == (512, 512 + 256)
-    wide = batch_state.CanvasLayout.static(replace(FIXED, length=lastword.Fixed(256)), 200)
+    wide = CanvasLayout.static(replace(FIXED, length=lastword.Fixed(256)), 200)
     assert (wide.start, wide.width) == (256, 256 + 512)  # room for a block behind the answer
 
 

@@ -10,9 +10,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import lastword
-from lastword.canvas.canvas import Canvas, Clock
+from lastword.canvas.canvas import Canvas, Clock, tree_map
 from lastword.canvas.columns import Columns, cached_arange
-from lastword.canvas.tree import tree_map
 from lastword.decoding.prediction import Prediction
 from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.policies.length.policy import ModelLimits

@@ -8,9 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lastword.canvas.canvas import Canvas, Clock
+from lastword.canvas.canvas import Canvas, Clock, State
 from lastword.canvas.columns import first_true
-from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.policies.length.policy import BoundedPolicy, LengthTraits, Plan, Probe, resolved_slots
 from lastword.validation import check_int, check_number, checked_field

@@ -11,9 +11,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor, cat, long, maximum, minimum
 
 from lastword.calibration import Calibration
-from lastword.canvas.canvas import Canvas, Clock
+from lastword.canvas.canvas import Canvas, Clock, State, tree_map
 from lastword.canvas.tokens import PromptIds, TokenIds
-from lastword.canvas.tree import State, tree_map
 from lastword.decoding.forward import BatchCost
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError, WrongTypeError

@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lastword.canvas.canvas import Canvas, Clock
-from lastword.canvas.tree import State
+from lastword.canvas.canvas import Canvas, Clock, State
 from lastword.decoding.prediction import Prediction
 from lastword.policies.length.daedal import Resizer, end_confidence
 from lastword.policies.length.policy import Plan, Probe, resolved_slots

@@ -8,9 +8,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from lastword.canvas.canvas import Canvas, Clock
+from lastword.canvas.canvas import Canvas, Clock, State
 from lastword.canvas.columns import cached_arange
-from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError, WrongTypeError
 from lastword.policies.length.policy import LengthPolicy, LengthTraits, ModelLimits, Plan, Probe, Reads, resolved_slots

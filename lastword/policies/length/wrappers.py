@@ -10,9 +10,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from lastword.canvas.canvas import Canvas, Clock
+from lastword.canvas.canvas import Canvas, Clock, State
 from lastword.canvas.columns import first_true
-from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
 from lastword.policies.length.policy import LengthPolicy, LengthTraits, ModelLimits, Plan, Probe, resolved_slots

@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from lastword.canvas.canvas import Clock
-from lastword.canvas.tree import State
+from lastword.canvas.canvas import Clock, State
 from lastword.decoding.prediction import Prediction
 from lastword.policies.unmask.rule import MaskChoice, UnmaskRule, UnmaskTraits, topk_mask
 from lastword.validation import check_int, check_number, checked_field

@@ -9,9 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lastword.canvas.canvas import Canvas, Clock
+from lastword.canvas.canvas import Canvas, Clock, State
 from lastword.canvas.columns import cached_arange
-from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
 from lastword.policies.unmask.schedule import EqualShares, Schedule

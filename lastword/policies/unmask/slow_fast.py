@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lastword.canvas.canvas import Canvas, Clock
-from lastword.canvas.tree import State
+from lastword.canvas.canvas import Canvas, Clock, State
 from lastword.decoding.prediction import Prediction
 from lastword.policies.unmask.rule import MaskChoice, UnmaskRule, UnmaskTraits, topk_mask
 from lastword.validation import check_choice, check_int, check_number, checked_field

@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from lastword.canvas.canvas import Canvas, Clock
-from lastword.canvas.tree import State
+from lastword.canvas.canvas import Canvas, Clock, State
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
 from lastword.policies.unmask.rule import MaskChoice, UnmaskRule, UnmaskTraits, first_ranked, rank_columns, topk_mask

@@ -92,7 +92,7 @@ def test_slow_answers_are_decoded_once_and_with_the_probe_alone(found):
 
 
 def test_where_shapes_are_fixed_an_answer_is_decoded_uncaptured_as_well(bench, monkeypatch):
-    monkeypatch.setattr("lastword.decoding.batch_state.STATIC_DEVICES", {"cpu"})
+    monkeypatch.setattr("lastword.decoding.step.STATIC_DEVICES", {"cpu"})
     seen = []
     generate = lastword.generate
     monkeypatch.setattr(
@@ -118,7 +118,7 @@ def test_a_mixed_batch_counts_useful_tokens(found):
 
 
 def test_a_mixed_batch_counts_useful_columns_where_shapes_are_fixed(bench, monkeypatch):
-    monkeypatch.setattr("lastword.decoding.batch_state.STATIC_DEVICES", {"cpu"})
+    monkeypatch.setattr("lastword.decoding.step.STATIC_DEVICES", {"cpu"})
     dual = replace(bench, settings=replace(SETTINGS, caches=("dual",), block=8))
     together, queue = dual.mixed()
     assert 0 < together.useful_share < 1

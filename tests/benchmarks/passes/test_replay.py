@@ -8,10 +8,9 @@ from benchmarks.arms import recipe_of
 from benchmarks.kept import answers_of
 from benchmarks.passes.replay import Lengths, Replay, kept_pairs, lengths_for
 from benchmarks.passes.shapes import TINY, random_model
-from lastword.canvas.canvas import Canvas, Clock
-from lastword.canvas.tree import tree_to
-from lastword.decoding.batch_state import CanvasLayout, supports_static_shapes
+from lastword.canvas.canvas import Canvas, Clock, tree_to
 from lastword.decoding.forward import Hooks
+from lastword.decoding.step import CanvasLayout, supports_static_shapes
 from lastword.errors import SettingError
 from lastword.policies.cache import DualCache
 from lastword.policies.unmask.rule import MostConfident
@@ -84,7 +83,7 @@ def test_a_revision_asks_the_device_nothing():
 def test_rows_in_fixed_shapes_are_the_same_rows(monkeypatch):
     model = random_model(TINY, torch.device("cpu"), torch.float32)
     padded = lastword.generate(model, PROMPTS, recipe=CACHED)
-    monkeypatch.setattr("lastword.decoding.batch_state.STATIC_DEVICES", {"cpu"})
+    monkeypatch.setattr("lastword.decoding.step.STATIC_DEVICES", {"cpu"})
     fixed = lastword.generate(model, PROMPTS, recipe=CACHED, max_batch_size=2)
     assert [a.canvas for a in fixed] == [a.canvas for a in padded]
     assert [a.cost for a in fixed] == [a.cost for a in padded]

@@ -41,7 +41,7 @@ def counted(model, call):
 
 
 def test_computed_columns_are_those_that_the_layers_saw(monkeypatch):
-    monkeypatch.setattr("lastword.decoding.batch_state.STATIC_DEVICES", {"cpu"})
+    monkeypatch.setattr("lastword.decoding.step.STATIC_DEVICES", {"cpu"})
     model = random_model(TINY, CPU, torch.float32)
     every = []
 
@@ -58,7 +58,7 @@ def test_computed_columns_are_those_that_the_layers_saw(monkeypatch):
 
 
 def test_a_step_is_counted_by_what_it_did(monkeypatch):
-    monkeypatch.setattr("lastword.decoding.batch_state.STATIC_DEVICES", {"cpu"})
+    monkeypatch.setattr("lastword.decoding.step.STATIC_DEVICES", {"cpu"})
     first, *_, last = steps(slots=2)
 
     def step(prompts, passes, columns, opening, *, seen=first.details, done=()):
