@@ -285,7 +285,7 @@ def test_which_recipes_fix_their_shapes():
 
 
 def test_calls_that_are_alike_share_a_layout():
-    assert CanvasLayout.static(FIXED, 200) == step.CanvasLayout.static(FIXED, 3)
+    assert CanvasLayout.static(FIXED, 200) == CanvasLayout.static(FIXED, 3)
     long = CanvasLayout.static(FIXED, 257)
     assert (long.start, long.width) == (512, 512 + 256)
     wide = CanvasLayout.static(replace(FIXED, length=lastword.Fixed(256)), 200)
