@@ -308,8 +308,8 @@ class Stepper:
         revised, length_state = _result_and_state(
             recipe.length.revise(canvas, prediction, clock, state.length_state), recipe.length
         )
-        canvas = check_canvas(revised, recipe.length)
-        canvas = canvas if state.max_new_tokens is None else canvas.crop(state.max_new_tokens)
+        revised = check_canvas(revised, recipe.length)
+        canvas = revised if state.max_new_tokens is None else _capped(revised, canvas, state.max_new_tokens)
         canvas = self._hooks.after(self._step, canvas)
         if active is not None:
             if canvas.width != state.canvas.width:
@@ -351,6 +351,17 @@ class Stepper:
         cap = state.max_new_tokens
         wanted = revised.horizon if cap is None else torch.minimum(revised.horizon, cap)
         return ready & (wanted <= canvas.horizon)
+
+
+def _capped(revised: Canvas, before: Canvas, cap: Int[Tensor, "B"]) -> Canvas:
+    """Return the revised canvas cropped to the cap; rows that are as long as their cap allows no longer grow.
+
+    A policy that inserts masks before written tokens would otherwise push these out of a full row for ever.
+    """
+    is_full = (before.horizon >= cap) & (before.suffix == 0) & (revised.horizon > cap)
+    if revised.may_contain(is_full):
+        revised = revised.where(~is_full, before.widened(revised.width))
+    return revised.crop(cap)
 
 
 def _result_and_state(returned: Any, part: object) -> tuple[Any, State]:

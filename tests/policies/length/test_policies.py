@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import itertools
 import math
 import pickle
+from dataclasses import dataclass
 
 import pytest
 import torch
 
+import lastword
 from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.columns import Columns
 from lastword.decoding.forward import BatchCost, Forward, PassInputs, TokenCost
@@ -262,3 +265,23 @@ WRONG = [
 def test_values_of_the_wrong_kind_are_refused_when_the_policy_is_made(in_plain_python):
     outcome = in_plain_python(WRONG)
     assert outcome == dict.fromkeys(WRONG, "SettingError")
+
+
+@dataclass(frozen=True)
+class Inserts(lastword.Fixed):
+    """A policy that inserts a mask before the answer after every pass."""
+
+    traits = LengthTraits(max_slots=40, reads="answer", resizes="any time")
+
+    def revise(self, canvas, prediction, clock, state):
+        return canvas.insert_masks(
+            torch.full_like(canvas.horizon, canvas.start), torch.ones_like(canvas.horizon)
+        ), state
+
+
+def test_a_row_at_its_cap_does_not_lose_tokens_to_insertions():
+    model = lastword.load("toy")
+    steps = lastword.decode(model, [[1, 2, 3], [4]], lastword.Recipe(length=Inserts(4)), max_new_tokens=[6, 9])
+    *_, last = itertools.islice(steps, 30)
+    assert last.canvas.horizon.tolist() == [6, 9]
+    assert not last.canvas.masked.any()
