@@ -165,9 +165,13 @@ async def server_sent_events(
         await chunks.aclose()
 
 
-def _event(data: dict[str, Any]) -> dict[str, str]:
+def _to_json(data: dict[str, Any]) -> bytes:
     # A tokenizer may return half of a surrogate pair, which UTF-8 cannot encode.
-    return {"data": json.dumps(data, ensure_ascii=False).encode(errors="replace").decode()}
+    return json.dumps(data, ensure_ascii=False).encode(errors="replace")
+
+
+def _event(data: dict[str, Any]) -> dict[str, str]:
+    return {"data": _to_json(data).decode()}
 
 
 def error_response(error: Exception) -> JSONResponse:
@@ -274,7 +278,7 @@ def create_app(
             events = server_sent_events(first, chunks)
             return EventSourceResponse(events, ping=PING_SECONDS, ping_message_factory=_ping, sep="\n")
         await chunks.aclose()
-        return JSONResponse(first)
+        return Response(_to_json(first), media_type=JSON_TYPE)
 
     async def model_card() -> protocol.ModelResponse:
         return protocol.ModelResponse(id=name, created=started, lastword=await service.served_model())

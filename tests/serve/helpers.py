@@ -111,7 +111,9 @@ async def outcomes(engine, requests):
 class Short(Toy):
     """The toy model with short answers."""
 
-    default_max_new_tokens = 8
+    def __init__(self, hazard=0.05):
+        super().__init__(hazard)
+        self.default_max_new_tokens = 8
 
 
 SHORT = Short()  # decodes what the models below decode unless they fail

@@ -68,6 +68,15 @@ def answer(toy):
     return RequestFinished(generation, "defgh", 5, True, None, 0.5, 0.25)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_half_of_a_surrogate_pair_is_replaced(toy, answer, stream):
+    engine = Scripted(toy, [PLANNED, replace(answer, text="half \ud83d")])
+    (response,) = ask(engine, ("POST", COMPLETE, {**ASK, "stream": stream}))
+    assert response.status_code == 200
+    if not stream:
+        assert response.json()["choices"][0]["text"] == "half ?"
+
+
 REFUSALS = [
     (ServerError("full", "overloaded", retry_after=7), 429, "rate_limit_error", "overloaded"),
     (ServerError("9 seconds", "deadline_unreachable"), 503, "server_error", "deadline_unreachable"),
