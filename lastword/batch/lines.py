@@ -136,7 +136,7 @@ def total_cost(reply: Reply) -> tuple[int | None, int | None]:
 
 
 def rename_old_fields(data: Any) -> Any:
-    """Return a line with the names of today for the fields of lines before 0.2."""
+    """Return a line with its fields from before 0.2 renamed to current names."""
     names = {"passes": "forward_passes", "columns": "tokens_computed"}
     return {names.get(name, name): data[name] for name in data} if isinstance(data, dict) else data
 

@@ -150,7 +150,7 @@ class OpenAIOutput:
         return self._line(line, 200, self._body(line, replies))
 
     def failed(self, line: BatchLine, error: LastwordError) -> bytes:
-        """Return the line of a request of which an answer failed."""
+        """Return the line of a request with a failed answer."""
         code = "context_length_exceeded" if isinstance(error, CapacityError) else "decoding_failed"
         failure = ServerError(str(error), code)
         return self._line(line, failure.kind.status, failure.body)

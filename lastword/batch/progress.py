@@ -21,7 +21,7 @@ MAX_PROBES = 64  # enough for the mean to be accurate to about a tenth
 
 @dataclass(frozen=True)
 class BatchProgress:
-    """The state of a run."""
+    """Counts and seconds of a running batch."""
 
     done: int  # prompts with a line, including those of earlier runs
     total: int
@@ -72,7 +72,7 @@ class RemainingTime:
         self._finished_work += self.skip(index, work)
 
     def skip(self, index: int, work: float | None = None) -> float:
-        """Remove a request and return the work that was predicted of it."""
+        """Remove a request and return its predicted work."""
         if index in self._probed:
             return self._probed.pop(index)
         work = work if work is not None else self._mean or 0.0

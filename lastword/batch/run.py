@@ -66,7 +66,7 @@ Progress = Callable[[BatchProgress], None]
 
 
 class Batch:
-    """A file of prompts, plain or OpenAI's batch input, and how it is answered into another file.
+    """A job that answers a file of prompts, plain or OpenAI's batch input, into another file.
 
     Everything that does not need a model is checked here. `name` is the name of the model in requests and in
     the identity of the run. A line without a seed gets `seed` plus its index. A worker decodes `rows` prompts
@@ -221,7 +221,7 @@ class Batch:
 
 
 class AnswerFile:
-    """The lines of one run in an open journal, one per prompt; only their places are kept in memory."""
+    """The lines of one run in an open journal, one per prompt; only their offsets are in memory."""
 
     def __init__(self, journal: JournalFile, output: Output) -> None:
         self.path, self._journal, self._output = journal.path, journal, output
@@ -337,7 +337,7 @@ class _Run:
         return RejectedLine(index, name, f"{record.where}: {reason}"[:MAX_REASON], request_error)
 
     def _predict(self, waiting: int) -> dict[int, float]:
-        """Return the predicted work of some prompts, spread over the file, if the engine can predict it."""
+        """Return the predicted work of a sample of the prompts; it is empty if the engine cannot predict."""
         chosen = {number * waiting // MAX_PROBES for number in range(MAX_PROBES)}
         for number, record in enumerate(islice(self._waiting(), max(chosen) + 1)):
             if number in chosen:

@@ -61,7 +61,7 @@ class Ratios:
 
     @property
     def scale(self) -> float:
-        """The median: 1.2 means that half of the answers needed at least a fifth more than predicted."""
+        """The median ratio; if it is 1.2, half of the answers needed 1.2 times the prediction or more."""
         return [*self.ended, *[math.inf] * self.truncated][(len(self) - 1) // 2]
 
 

@@ -107,7 +107,7 @@ class Canvas:
         return tree_map(lambda rows: rows[index : index + 1], self)
 
     def may_contain(self, change: Tensor) -> bool:
-        """Return whether any entry of `change` is set; a static canvas returns True without looking."""
+        """Return whether `change` may have a set entry: always True on a static canvas, without a sync."""
         return self.static or bool(change.any())
 
     def with_static(self, static: bool) -> Canvas:
@@ -184,7 +184,7 @@ class Canvas:
         return replace(self, tokens=torch.where(where & self.masked, tokens, self.tokens))
 
     def abandon(self, open_masks: Bool[Tensor, "B L"], chosen: Bool[Tensor, "B L"]) -> Canvas:
-        """Return the canvas with the open masks of a row abandoned if all were chosen and all stayed masks.
+        """Return the canvas with a row's open masks abandoned if the model wrote masks into all of them.
 
         This happens only if the model may propose the mask token (Sampling.propose_mask). At temperature 0 another pass
         would propose it again; above 0 the authors' code stops there as well.

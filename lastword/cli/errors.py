@@ -69,7 +69,7 @@ def report(error: BaseException, *, debug: bool) -> int:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Add advice to the interruption of a command that resumes when it is repeated."""
+    """Add to a KeyboardInterrupt the advice to repeat the command, which resumes."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -111,7 +111,7 @@ def flush_streams(code: int) -> int:
 
 
 def exit_code(error: SystemExit) -> int:
-    """Return the code of an exit; typer and rich exit with 1 if the reader of a pipe has exited."""
+    """Return the exit code: READER_GONE for a closed pipe, for which typer and rich exit with 1."""
     cause = error.__context__
     while cause is not None and not isinstance(cause, typer.Exit):
         if isinstance(cause, BrokenPipeError):

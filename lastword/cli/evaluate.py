@@ -30,7 +30,7 @@ TASKS = "Names separated by commas: tiny (five embedded tasks), algebra ..., gsm
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """The options that say which samples are measured, and where the records go."""
+    """The options that select the samples and the folder of the records."""
 
     tasks: Annotated[str | None, Option(help=TASKS)] = None
     preset: Annotated[str | None, Option(help="Settings by name, such as paper/llada-base.")] = None
@@ -55,7 +55,7 @@ class TaskOptions:
         return replace(plan, settings=settings, model=model or plan.model)
 
     def journal(self, plan: Preset, kind: str, split: str = "test") -> Journal:
-        """Return the journal of the records of this kind, after the tasks and its folder are checked."""
+        """Check the tasks and the folder, and return the journal for records of this kind."""
         from lastword.evaluate import Journal, presets
 
         presets.check_tasks([name for setting in plan.settings for name in setting.tasks], split)
@@ -143,11 +143,11 @@ def drift(
     steps: Annotated[str, Option(help="Denoising steps, separated by commas.")] = "2,5,7,10",
     slots: Annotated[int | None, Option(help="Slots of the canvas. Default: the preset's or model's.")] = None,
 ) -> None:
-    """Read the expected length before the first denoising step and after some: the paper's step ablation.
+    """Measure the expected length before the first denoising step and after some: the paper's ablation.
 
     Decoding stops after the last of the steps. A sample that was measured at other steps is measured again,
-    at those too; a prompt that leaves no room for all slots is left out. Of a preset, blocks and caches are
-    ignored. Records go where `lastword eval` puts its own, and `lastword tables` shows them.
+    at those too; a prompt that leaves no room for all slots is left out. A preset's blocks and caches
+    are ignored. Records go to the folder of `lastword eval`, and `lastword tables` shows them.
 
     Examples:
 

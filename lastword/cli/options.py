@@ -93,7 +93,7 @@ Json = Annotated[bool, Option("--json", help="Print one JSON object, for scripts
 
 @dataclass(frozen=True)
 class PromptOptions:
-    """The options that say which prompt is used, and how the result is printed."""
+    """The options for the prompt and for printing the result."""
 
     prompt: Annotated[str | None, Argument(help="The prompt. Without it or with '-': standard input.")] = None
     chat: Chat = False
@@ -130,7 +130,7 @@ class PromptOptions:
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """The options that say which model is loaded, and how."""
+    """The options for the model and for loading it."""
 
     model: Annotated[str | None, Option("--model", "-m", help=f"{MODELS} {DEFAULTS}")] = None
     device: Device = "auto"
@@ -206,7 +206,7 @@ SUPPORTED = {"workers": (PROCESSES, RAY, OPENAI), "threads": (PROCESSES, RAY), "
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """The options that say which workers answer; None leaves a choice to the engine."""
+    """The options that select an engine; None means the engine's default."""
 
     engine: Annotated[str, Option(help=ENGINES)] = LOCAL
     workers: Annotated[int | None, Option(help="Processes, actors or requests at once.")] = None

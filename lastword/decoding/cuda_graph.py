@@ -58,7 +58,7 @@ class CapturedStep:
 
     @property
     def state(self) -> BatchState:
-        """The state that the graph reads and writes, without values cached on it before."""
+        """The graph's state: the same tensors in new objects, without cached properties."""
         return tree_map(lambda tensor: tensor, self._state)
 
     def __call__(self, state: BatchState, *, once: bool = False, min_changed: int = 1) -> BatchState:

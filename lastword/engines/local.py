@@ -154,7 +154,7 @@ class LocalEngine:
 
 
 def fit_context(recipe: Recipe, model: MaskPredictor, prompt_tokens: int) -> Recipe | None:
-    """Return a resolved recipe as it fits after a prompt: unchanged, with a shorter canvas, or None."""
+    """Return the recipe if it fits after the prompt, else one with a shorter canvas, or None."""
     available = model.max_seq_len - prompt_tokens
     if combined_traits(recipe.length).upper_bound <= available:
         return recipe

@@ -137,7 +137,7 @@ def _parse(text: str) -> ast.Module | None:
 
 
 def _defined_names(node: ast.stmt) -> Iterator[str]:
-    """Yield the name that a statement defines, if the authors keep statements of its kind."""
+    """Yield the name that a statement defines, if Dream's code keeps statements of its kind."""
     if isinstance(node, ast.ClassDef):
         yield node.name
     elif isinstance(node, ast.FunctionDef):
@@ -156,7 +156,7 @@ def _used_definitions(entry_point: str, definitions: dict[str, ast.stmt]) -> set
 
 
 def _used_names(definition: ast.stmt) -> Iterator[str]:
-    """Yield the names that a definition uses, as the authors count them.
+    """Yield the names that a definition uses, as Dream's code counts them.
 
     For an attribute, that is the name after the dot only: `helper(x).strip()` uses `strip` and not `helper`.
     """

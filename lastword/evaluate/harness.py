@@ -181,7 +181,7 @@ def harness_tasks(
 
 @lru_cache(maxsize=8)
 def task_manager(names: tuple[str, ...]) -> Untyped:
-    """Return a task manager that knows these names, or raise TaskError."""
+    """Return a task manager with these tasks, or raise TaskError."""
 
     def not_embedded(name: str) -> str:
         known = ("tiny", *BENCHMARKS)

@@ -25,10 +25,10 @@ except ImportError as error:
 
 
 class LastwordLM(LM):  # type: ignore[misc]  # the harness has no types
-    """`simple_evaluate(model=LastwordLM(model, recipe), ...)`.
+    """A model with a recipe for `lm_eval.simple_evaluate`.
 
     The recipe alone decides how an answer is decoded: a task's `max_gen_toks` is ignored, as in the models'
-    own classes, and a task that wants samples from a greedy recipe is refused. `log` has a dictionary per
+    own classes, and a task that requires sampling is rejected if the recipe is greedy. `log` has a dictionary per
     answer with `task`, `doc_id`, horizon, costs, seconds and finish.
     """
 

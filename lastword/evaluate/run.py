@@ -94,7 +94,7 @@ def evaluate(
 
 
 class Scorer:
-    """The tasks of a run, which score replies."""
+    """A scorer of replies for the run's tasks."""
 
     def __init__(self, tasks: Sequence[Task], timed: bool) -> None:
         self._tasks, self._timed = {task.name: task for task in tasks}, timed

@@ -236,7 +236,7 @@ def recipe_table(
 
 
 def plan_fit(base: Sequence[Answer], other: Sequence[Answer]) -> tuple[float, float] | None:
-    """Return the share of the answers of `base` that the plans of `other` have room for, and the spare slots.
+    """Return the share of `base`'s answers that fit the plans of `other`, and the mean number of spare slots.
 
     None if the lengths of the answers are unknown.
     """

@@ -35,7 +35,7 @@ def user_path(text: str | Path) -> Path:
 
 
 def os_error_reason(error: Exception) -> str:
-    """Return the reason of the operating system without error number and file name."""
+    """Return the operating system's reason, without error number and file name."""
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 

@@ -32,7 +32,7 @@ class TextTokenizer(Protocol):
 
     @property
     def chat_template(self) -> str | None:
-        """None: it has no chat format."""
+        """The chat template, or None."""
         return None
 
     def encode(self, text: str) -> list[int]: ...

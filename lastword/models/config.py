@@ -107,7 +107,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def is_plain_file(path: Path) -> bool:
-    """Return whether a file exists; CheckpointError if it is not a plain file or a link out of its folder.
+    """Return whether a file exists; CheckpointError if it links out of its folder or is not a plain file.
 
     The folder itself may be a link.
     """

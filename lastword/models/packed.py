@@ -218,7 +218,7 @@ def _join(parts: list[Tensor | UnscaledProduct]) -> Tensor | UnscaledProduct:
 
 
 def _share_memory(linears: tuple[nn.Module, ...], name: str) -> Tensor:
-    """Return one tensor of a parameter of all linears, which become views of it."""
+    """Concatenate a parameter of the linears, which become views of the result."""
     parameters: list[nn.Parameter] = [getattr(linear, name) for linear in linears]
     if len(parameters) == 1:
         return parameters[0].data

@@ -87,7 +87,7 @@ def _read_cache(model: KnownModel, cache: Path) -> KnownModel:
 
 
 def _read_folder(model: KnownModel, folder: Path, size: int) -> KnownModel:
-    """Return a model with the facts in its folder, or with the reason why they cannot be read."""
+    """Return the model with the properties read from its folder, or with the error."""
     try:
         architecture, _, config = read_config(folder)
         max_new_tokens = GenerationConfig.of_folder(folder).max_new_tokens or DEFAULT_MAX_NEW_TOKENS

@@ -97,7 +97,7 @@ class KVStorage(CacheStorage):
         return self._offsets
 
     def arange(self, count: int, step: int, like: Tensor, dtype: torch.dtype = torch.long, start: int = 0) -> Tensor:
-        """Return `count` numbers from `start` on; cached, because captured passes read them at an address."""
+        """Return `count` numbers from `start` on; cached, because CUDA graphs need a fixed address."""
         key = (count, step, like.device, dtype, start)
         if key not in self._ranges:
             end = start + count * step

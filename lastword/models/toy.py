@@ -39,7 +39,7 @@ class Letters:
 
 
 class Toy(Adapter):
-    """A model that predicts the next letter of the alphabet, and an end with probability `hazard` everywhere.
+    """A model that predicts the next letter of the alphabet, and the end with probability `hazard` per slot.
 
     The hazard is constant, so the expected length over T slots is (1 - (1 - hazard)**T) / hazard. The
     confidence varies by position, so that unmask rules have a choice.

@@ -113,7 +113,7 @@ class Recipe:
         return dataclasses.replace(self, **parts) if parts else self
 
     def label(self) -> str:
-        """Return the parts in a line, as on the command line, without those of plain decoding.
+        """Return the parts, each as on the command line, except those of plain decoding.
 
         >>> from lastword import AboveThreshold, Survival
         >>> Recipe(length=Survival(256), unmask=AboveThreshold(0.9), block=32).label()

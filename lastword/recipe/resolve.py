@@ -140,7 +140,7 @@ def check_common_limit(
 
 
 def group_by_limit(recipe: Recipe, model: ModelProperties, lengths: Sequence[int]) -> list[list[int]]:
-    """Return indices of prompts of these lengths, grouped by the length policy that they resolve to.
+    """Group the indices of prompts with these token counts by their resolved length policy.
 
     There is one group unless a limit is unset and some prompts leave less room than the model's default.
     """

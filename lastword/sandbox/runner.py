@@ -60,7 +60,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """The verdict of a program, its isolation, and the end of its output or the reason it was stopped."""
+    """The verdict on a program, its isolation, and the last output or the reason why it was stopped."""
 
     verdict: Verdict
     level: Level

@@ -181,7 +181,7 @@ def error_response(error: Exception) -> JSONResponse:
 
 
 async def failed(request: Request, error: Exception) -> Response:
-    """Handle an error of the library, or a fault, which uvicorn logs."""
+    """Handle a LastwordError, or any other error, which uvicorn logs."""
     return error_response(error)
 
 

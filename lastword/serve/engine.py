@@ -367,7 +367,7 @@ class DecodeWorker:
 
 
 def _finish_early(step: Step, row: int) -> FinishedRow:
-    """Return a row that a stop string ended before all of it was decoded."""
+    """Return the finished row of an answer that a stop string ended."""
     canvas = tree_to(tree_map(lambda rows: rows[row : row + 1], step.canvas), CPU)
     request, cost = step.requests[row], step.cost.row(row)
     plan = request.plan

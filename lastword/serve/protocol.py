@@ -147,7 +147,7 @@ class AnswerRequest(StrictModel):
 
 
 class TextFormat(StrictModel):
-    """The only format of answers."""
+    """The only `response_format`."""
 
     type: Literal["text"]
 
@@ -338,7 +338,7 @@ class ServedModel(BaseModel):
 
 
 class ModelResponse(BaseModel):
-    """The model that the server has."""
+    """An entry of /v1/models."""
 
     id: str
     object: Literal["model"] = "model"

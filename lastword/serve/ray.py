@@ -86,7 +86,7 @@ class ServeReplica:
         self._engine.drain(seconds)
 
     def record_routing_stats(self) -> dict[str, Any]:
-        """Return the report for the router."""
+        """Return the load for Ray's router."""
         tokens = self._engine.load().tokens
         if self._requests:
             self._tokens_per_request = tokens / self._requests
@@ -111,7 +111,7 @@ def failure_reason(status: Any) -> str:
 
 
 class ReplicatedService(Lifecycle):
-    """Answers HTTP requests with replicas of a model, which it starts and stops as a Ray Serve application.
+    """A server backend of replicas of a model, which it starts and stops as a Ray Serve application.
 
     An answer depends on its request only, so a request is retried on another replica if its replica dies
     before the client was sent anything.
@@ -334,7 +334,7 @@ def serve_on_ray(
     print_line: Callable[[str], None] = log.info,
     **options: Any,
 ) -> None:
-    """Serve replicas of a model until a signal: the first drains, a second one stops.
+    """Serve replicas until a signal: the first drains them, a second stops them.
 
     Other options are those of `Server`.
     """

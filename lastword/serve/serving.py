@@ -42,7 +42,7 @@ SEED_RANGE = 2**53  # seeds that any client's JSON can represent
 
 
 class ModelService:
-    """Answers HTTP requests with an engine of this process."""
+    """A server backend with an engine in this process."""
 
     def __init__(self, engine: Engine, name: str) -> None:
         self._engine, self._model, self._settings, self._name = engine, engine.model, engine.settings, name
@@ -123,7 +123,7 @@ def max_horizon(model: MaskPredictor, settings: ServerSettings) -> int:
 
 @contextmanager
 def errors_of_field(param: str) -> Iterator[None]:
-    """Raise errors of lastword inside as InvalidRequestError of this field."""
+    """Reraise LastwordErrors in the block as InvalidRequestError of a field."""
     try:
         yield
     except ServerError:

@@ -74,7 +74,7 @@ def required_factor(predicted: float, length: int | float) -> float:
 
 
 def conformal_quantile(factors: Sequence[float], coverage: float) -> float:
-    """Return the factor with which a prediction covers a new answer with probability `coverage` or more."""
+    """Return the factor that makes a prediction cover a new answer with probability `coverage` or more."""
     needed = min_samples(coverage)
     if len(factors) < needed:
         raise SettingError(

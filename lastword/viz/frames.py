@@ -167,7 +167,7 @@ class RowTrace:
 
 
 def confidences(step: Step, row: int) -> list[float | None]:
-    """Return the confidence of the tokens that a step wrote, by slot of the answer of a row of the batch.
+    """Return the confidence of each token that a step wrote in a row's answer, by slot.
 
     The slots are those before a policy changed the canvas, with None for each that was not written. The list
     is empty if the step replayed a CUDA graph, which leaves no predictions.

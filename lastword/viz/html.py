@@ -28,7 +28,7 @@ Lengths = Any  # a LengthDistribution, whose module imports this one
 
 
 def framed(*parts: str) -> str:
-    """Return the HTML of one object."""
+    """Return the parts in a frame."""
     return f'<div style="{FRAME}">{"".join(parts)}</div>'
 
 
@@ -108,7 +108,7 @@ def _svg(
 
 
 def _path(survival: Sequence[float], width: int, height: int) -> Iterator[str]:
-    """Yield the commands of an SVG path without invisible steps."""
+    """Yield the SVG path of a curve, without invisible steps."""
     last, y = len(survival) - 1, 0.0
     yield "M0 0"
     for slot, value in enumerate(survival):

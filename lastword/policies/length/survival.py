@@ -80,7 +80,7 @@ class Survival(LengthPolicy):
         return self.interpret(probe(resolved_slots(self, self.limit)))
 
     def interpret(self, prediction: Prediction) -> LengthDistribution:
-        """Return the length distribution predicted by any pass over `limit` slots.
+        """Return the length distribution that a pass over `limit` slots predicts.
 
         A slot that is already written ends the answer with certainty or not at all.
         """

@@ -45,7 +45,7 @@ class SlowFast(UnmaskRule):
 
     @classmethod
     def released(cls) -> SlowFast:
-        """Return the rule of the released code with its defaults."""
+        """Return the authors' released rule with its defaults."""
         return cls(high_confidence=0.9, min_confidence=0.3, exploration_steps=6, as_released=True)
 
     def initial_state(self, canvas: Canvas) -> SlowFastState:
