@@ -12,7 +12,7 @@ from typing import Any
 import lastword
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
-from lastword.serve.engine import Engine
+from lastword.serve.engine import ServerEngine
 from lastword.serve.metrics import EngineMetrics
 from lastword.serve.request import RequestFinished, ServerRequest
 from lastword.serve.settings import ServerSettings
@@ -50,7 +50,7 @@ async def _answers() -> list[dict[str, Any]]:
     prompts = [model.tokenizer.chat([{"role": "user", "content": e.prompt}]) for e in examples]
     requests = [ServerRequest(tuple(prompt), resolve(Recipe(), model, [prompt], in_chat=[True])) for prompt in prompts]
     passes = Passes()
-    engine = Engine(model, ServerSettings(max_batch_size=SLOTS, max_queue_size=JOBS), metrics=passes)
+    engine = ServerEngine(model, ServerSettings(max_batch_size=SLOTS, max_queue_size=JOBS), metrics=passes)
     engine.start()
     while engine.state == "starting":
         await asyncio.sleep(0.01)

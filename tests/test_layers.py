@@ -1,6 +1,7 @@
 """Imports point one way: a place imports only from places above it."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,3 +109,10 @@ def test_there_is_one_decode_loop():
         if isinstance(node, ast.While) and "admit" in ast.unparse(node.test)
     ]
     assert loops == ["loop.py"]
+
+
+def test_a_class_name_is_defined_once():
+    names = Counter(
+        node.name for path in FILES for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)
+    )
+    assert not [name for name, count in names.items() if count > 1]

@@ -44,7 +44,7 @@ from pathlib import Path
 import httpx
 import lastword
 from lastword.serve.app import create_app
-from lastword.serve.engine import Engine
+from lastword.serve.engine import ServerEngine
 from lastword.serve.serving import ModelService
 
 package, called = Path(lastword.__file__).parent / "serve", set()
@@ -55,7 +55,7 @@ def notice(frame, event, argument):
         called.add(Path(code.co_filename).name)
 
 async def ask():
-    engine = Engine(lastword.load("toy"))
+    engine = ServerEngine(lastword.load("toy"))
     engine.start()
     app = create_app(ModelService(engine, "toy"), name="toy")
     body = {"model": "toy", "prompt": "abc", "stream": True}
@@ -85,7 +85,7 @@ PROMPT, REQUEST = PAGE.read_text().split("## A request of the server")
 @pytest.mark.full
 def test_the_walk_of_a_prompt():
     files = trace(FOLLOW)
-    assert len(files) < 35
+    assert len(files) < 30
     assert {*listed(PROMPT)} == {*files}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.serving.load import LoadRequest
-from lastword.serve.engine import Engine
+from lastword.serve.engine import ServerEngine
 from lastword.serve.request import RequestFinished, ServerRequest
 
 
@@ -32,7 +32,7 @@ class ClientReply:
 Ask = Callable[[LoadRequest], Awaitable[ClientReply]]
 
 
-async def ask_engine(engine: Engine, asked: LoadRequest) -> ClientReply:
+async def ask_engine(engine: ServerEngine, asked: LoadRequest) -> ClientReply:
     """Send a request to an engine of this process and return the measured reply."""
     began, first, texts = time.monotonic(), None, list[str]()
     events = engine.submit([asked.job]).events()

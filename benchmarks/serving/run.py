@@ -17,7 +17,7 @@ from lastword.api import build_generation
 from lastword.decoding.loop import decode
 from lastword.decoding.sampling import RowGenerators
 from lastword.models.base import MaskPredictor
-from lastword.serve.engine import Engine
+from lastword.serve.engine import ServerEngine
 from lastword.serve.metrics import EngineMetrics
 from lastword.serve.request import ServerRequest
 from lastword.serve.settings import ServerSettings
@@ -80,7 +80,7 @@ async def in_process(
 ) -> Line:
     """An arm on an engine of this process."""
     work = Work()
-    engine = Engine(model, limits, arm.schedule, work)
+    engine = ServerEngine(model, limits, arm.schedule, work)
     engine.start()
     await engine.submit(warm(model.default_max_new_tokens, asked)).answers()
     work.done.update(dict.fromkeys(work.done, 0.0))

@@ -136,13 +136,15 @@ class GraphCache:
 
 
 _GRAPHS: WeakKeyDictionary[Any, GraphCache] = WeakKeyDictionary()
+_GRAPHS_LOCK = Lock()
 
 
 def graphs_of(model: Any) -> GraphCache:
     """Return the graph cache of a model; it lives as long as the model."""
-    if model not in _GRAPHS:
-        _GRAPHS[model] = GraphCache()
-    return _GRAPHS[model]
+    with _GRAPHS_LOCK:
+        if model not in _GRAPHS:
+            _GRAPHS[model] = GraphCache()
+        return _GRAPHS[model]
 
 
 def _copy(new: BatchState, old: BatchState) -> None:

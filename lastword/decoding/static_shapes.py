@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -151,8 +152,10 @@ class PhaseScheduler:
             min_requests = 0 if shape.phase is Phase.IN_BLOCK else MIN_REQUESTS
 
         def capture(pool: Any) -> CapturedStep:
-            # Captured steps do not sample, so the generators are never used.
-            forward = Forward(self._model, recipe.sampling, RowGenerators([0] * len(canvas.horizon)))
+            # Captured steps do not sample, so the generators are never used. The model owns its graphs: a reference
+            # from them would keep it alive.
+            model: Any = weakref.proxy(self._model)
+            forward = Forward(model, recipe.sampling, RowGenerators([0] * len(canvas.horizon)))
             stepper = Stepper(recipe, forward, Hooks(), self._stepper.storage)
             return CapturedStep(lambda rows: stepper(rows, shape)[0], state, pool)
 

@@ -36,7 +36,7 @@ from lastword.models.base import MaskPredictor
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import DEFAULT_RECIPE, PARTS, RECIPES, SHORTHANDS
 from lastword.serve import protocol
-from lastword.serve.engine import Engine, Lifecycle
+from lastword.serve.engine import Lifecycle, ServerEngine
 from lastword.serve.protocol import BODIES, AnswerBody, ChatRequest, CompletionRequest, LengthsRequest, LengthsResponse
 from lastword.serve.request import InvalidRequestError, ServerError
 from lastword.serve.scheduler import Scheduler
@@ -441,5 +441,5 @@ def create_server(
     **options: Any,
 ) -> Server:
     """Return a server of a model; its `run` serves until a signal. Other options are those of `Server`."""
-    engine = Engine(model, settings, scheduler)
+    engine = ServerEngine(model, settings, scheduler)
     return Server(ModelService(engine, name), engine, name=name, settings=settings, **options)

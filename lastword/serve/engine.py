@@ -261,7 +261,6 @@ class DecodeWorker:
         seconds = time.monotonic() - started
         session.row_seconds += seconds / len(rows)
         if step is not None:
-            self.estimator.observe_pass(seconds)
             self._count(step, rows, seconds)
             self._publish(step)
 
@@ -285,18 +284,22 @@ class DecodeWorker:
                 active.reserve()
 
     def _count(self, step: Step, rows: list[ActiveRequest], seconds: float) -> None:
-        """Count the tokens that a pass computed, without and with the padding of shorter rows."""
+        """Count the passes of a step (several if it replayed a graph), and their tokens without and with padding."""
         computed = dict(zip(step.request_ids, step.cost.tokens_computed.tolist()))
         passes = dict(zip(step.request_ids, step.cost.forward_passes.tolist()))
         horizons = dict(zip(step.request_ids, step.canvas.horizon.tolist()))
         tokens = padded = sum(computed[active.request_id] - active.tokens_computed for active in rows)
+        taken = [passes[active.request_id] - active.passes_taken for active in rows]
+        num_passes = max(1, *taken)
         if not step.recipe.cache.traits.stores_states:
             horizon = max(horizons[active.request_id] for active in rows)
-            padded = max(tokens, len(rows) * (max(active.prompt_tokens for active in rows) + horizon))
+            width = max(active.prompt_tokens for active in rows) + horizon
+            padded = max(tokens, num_passes * len(rows) * width)
         for active in rows:
             active.tokens_computed = computed[active.request_id]
             active.passes_taken = passes[active.request_id]
-        self._metrics.count_pass(len(rows), tokens, padded, seconds)
+        self.estimator.observe_pass(seconds / num_passes)
+        self._metrics.count_passes(num_passes, sum(taken), tokens, padded, seconds)
 
     def _publish(self, step: Step) -> None:
         """Emit the events of a step."""
@@ -428,7 +431,7 @@ class LengthProbe(NamedTuple):
     predict: Callable[[], LengthDistribution]
 
 
-class Engine(Lifecycle):
+class ServerEngine(Lifecycle):
     """A model with a thread that decodes; the event loop submits requests and reads their event streams."""
 
     def __init__(

@@ -60,11 +60,12 @@ class EngineMetrics:
 
         return generate_latest(self._registry)
 
-    def count_pass(self, rows: int, tokens: int, padded_tokens: int, seconds: float) -> None:
-        """Count a forward pass and the tokens that it computed, without and with padding."""
-        self._pass_seconds.observe(seconds)
-        self._passes.inc()
-        self._row_passes.inc(rows)
+    def count_passes(self, passes: int, row_passes: int, tokens: int, padded_tokens: int, seconds: float) -> None:
+        """Count the forward passes of a step and the tokens that they computed, without and with padding."""
+        for _ in range(passes):
+            self._pass_seconds.observe(seconds / passes)
+        self._passes.inc(passes)
+        self._row_passes.inc(row_passes)
         self._positions.inc(tokens)
         self._computed.inc(padded_tokens)
 

@@ -107,7 +107,7 @@ class ChatTurn(StrictModel):
 ChatTurns = Annotated[list[ChatTurn], Field(min_length=1, fail_fast=True)]
 
 
-class StreamOptions(StrictModel):
+class StreamOptionsBody(StrictModel):
     """Options of a stream."""
 
     include_usage: bool | None = Field(None, description="End the stream with a chunk that holds the usage.")
@@ -120,7 +120,7 @@ class AnswerRequest(StrictModel):
     model: Text = Field(description="the name of the model, as listed by /v1/models")
     n: int | None = Field(None, ge=1, description="Number of answers per prompt.")
     stream: bool | None = Field(None, description="Send text as soon as it is final.")
-    stream_options: StreamOptions | None = None
+    stream_options: StreamOptionsBody | None = None
     max_tokens: MaxTokens | None = Field(None, description="Maximum number of tokens; it does not size the canvas.")
     temperature: float | None = Field(None, description="Default: the recipe's.")
     top_p: float | None = Field(None, description="1 has no effect.")
@@ -279,7 +279,7 @@ class AssistantMessage(BaseModel):
     refusal: None = None
 
 
-class Choice(BaseModel):
+class ResponseChoice(BaseModel):
     """An answer."""
 
     index: int
@@ -288,13 +288,13 @@ class Choice(BaseModel):
     lastword: AnswerDetails
 
 
-class ChatChoice(Choice):
+class ChatChoice(ResponseChoice):
     """An answer to a conversation."""
 
     message: AssistantMessage
 
 
-class CompletionChoice(Choice):
+class CompletionChoice(ResponseChoice):
     """An answer to a prompt."""
 
     text: str
@@ -394,7 +394,7 @@ def from_validation_error(kind: type[BaseModel], errors: Sequence[Mapping[str, A
         known = kind.model_fields.get(field)
         description = (known and known.description) or "give it"
         return InvalidRequestError(f"{field} is missing: {description}", field, "missing_field")
-    fields = {**ChatTurn.model_fields, **StreamOptions.model_fields, **kind.model_fields}
+    fields = {**ChatTurn.model_fields, **StreamOptionsBody.model_fields, **kind.model_fields}
     descriptions = [fields[step].description or "" for step in field.split(".") if step in fields]
     for description in descriptions:
         if description.startswith(NOT_SUPPORTED):

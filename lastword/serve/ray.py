@@ -22,7 +22,7 @@ from lastword.engines.local import ModelSource
 from lastword.engines.workers import connect
 from lastword.errors import ExtraError, LastwordError, SettingError
 from lastword.serve.app import Server
-from lastword.serve.engine import Engine, Lifecycle
+from lastword.serve.engine import Lifecycle, ServerEngine
 from lastword.serve.metrics import ReplicaStatus, merge_metrics
 from lastword.serve.protocol import AnswerBody, HealthResponse, LengthsRequest, LengthsResponse, ServedModel
 from lastword.serve.request import ServerError
@@ -55,7 +55,7 @@ class ServeReplica:
                 f"this machine has lastword {__version__}, and the server has {version}; install the "
                 "same version on every machine of the cluster"
             )
-        self._engine = Engine(source.load(), settings)
+        self._engine = ServerEngine(source.load(), settings)
         self._service = ModelService(self._engine, name)
         self._requests = 0
         self._tokens_per_request = 0.0

@@ -26,7 +26,7 @@ from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.recipe.text import from_data, to_text
 from lastword.serve import protocol
-from lastword.serve.engine import Engine
+from lastword.serve.engine import ServerEngine
 from lastword.serve.protocol import AnswerBody, ChatRequest, CompletionRequest
 from lastword.serve.request import InvalidRequestError, RequestEvent, RequestFinished, ServerError, ServerRequest
 from lastword.serve.settings import ServerSettings
@@ -44,7 +44,7 @@ SEED_RANGE = 2**53  # seeds that any client's JSON can represent
 class ModelService:
     """A server backend with an engine in this process."""
 
-    def __init__(self, engine: Engine, name: str) -> None:
+    def __init__(self, engine: ServerEngine, name: str) -> None:
         self._engine, self._model, self._settings, self._name = engine, engine.model, engine.settings, name
         allowed, recipe = max_horizon(self._model, self._settings), self._settings.recipe or Recipe()
         horizon = combined_traits(recipe.length).upper_bound

@@ -228,16 +228,20 @@ def test_a_shape_is_captured_after_enough_requests_and_old_graphs_are_dropped(mo
     assert [*graphs._captured] == ["a", "c"]
 
 
-def test_graphs_are_freed_with_their_model():
-    class Model:
-        pass
-
-    model = Model()
-    graphs = graphs_of(model)
-    assert graphs_of(model) is graphs
-    assert graphs_of(Model()) is not graphs
-    reference = weakref.ref(graphs)
-    del model, graphs
+def test_graphs_are_freed_with_their_model(monkeypatch):
+    monkeypatch.setattr(PhaseScheduler, "_replays", True)
+    monkeypatch.setattr(scheduling, "CapturedStep", OnCpu)
+    monkeypatch.setattr(scheduling, "MIN_REQUESTS", 0)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
+    model = lastword.load("toy")
+    assert graphs_of(model) is graphs_of(model) is not graphs_of(lastword.load("toy"))
+    with static_shapes():
+        for _ in lastword.decode(model, [[1, 2, 3]], lastword.Recipe(length=lastword.Fixed(9)), use_cuda_graphs=True):
+            pass
+    (step,) = graphs_of(model)._captured.values()
+    assert step.replays
+    reference = weakref.ref(model)
+    del model, step
     gc.collect()
     assert reference() is None
 

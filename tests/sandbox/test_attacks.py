@@ -439,7 +439,7 @@ def python():
         (package / "__init__.py").write_text(f"ANSWERS = {ANSWERS!r}")
         sources, copy = Path(lastword.__file__).parent, Path(folder) / "sources" / "lastword"
         shutil.copytree(sources / "sandbox", copy / "sandbox")
-        for path in sources.glob("*.py"):
+        for path in sources.glob("*.py*"):
             shutil.copy2(path, copy)
         subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
         yield prefix

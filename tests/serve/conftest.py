@@ -28,7 +28,7 @@ SETTINGS = ServerSettings(drain_timeout=5.0)
 def serving(model, *, name="toy", keys=(), settings=SETTINGS, send_buffer=None, wrap=None):
     """Run a server on a free port of 127.0.0.1; `wrap` may add middleware to its application."""
     from lastword.serve.app import Server
-    from lastword.serve.engine import Engine
+    from lastword.serve.engine import ServerEngine
     from lastword.serve.serving import ModelService
 
     listener = socket.socket()
@@ -36,7 +36,7 @@ def serving(model, *, name="toy", keys=(), settings=SETTINGS, send_buffer=None, 
     if send_buffer is not None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     listener.bind(("127.0.0.1", 0))
-    engine = Engine(model, settings)
+    engine = ServerEngine(model, settings)
     server = Server(ModelService(engine, name), engine, name=name, settings=settings, keys=keys)
     if wrap is not None:
         wrap(server.app)
@@ -93,12 +93,12 @@ def live_instruct(instruct):
 def asgi(toy):
     """`async with asgi(model, ...) as client`: the application without a network, with its engine."""
     from lastword.serve.app import create_app
-    from lastword.serve.engine import Engine
+    from lastword.serve.engine import ServerEngine
     from lastword.serve.serving import ModelService
 
     @contextlib.asynccontextmanager
     async def client(model=toy, *, name="toy", settings=SETTINGS):
-        engine = Engine(model, settings)
+        engine = ServerEngine(model, settings)
         engine.start()
         app = create_app(ModelService(engine, name), name=name, settings=settings)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as opened:

@@ -13,7 +13,7 @@ from lastword.decoding.loop import decode
 from lastword.decoding.sampling import RowGenerators
 from lastword.models.toy import LETTERS, Toy
 from lastword.recipe.resolve import resolve
-from lastword.serve.engine import Engine
+from lastword.serve.engine import ServerEngine
 from lastword.serve.request import RequestFinished, ServerError, ServerRequest
 from lastword.serve.scheduler import Scheduler
 from lastword.serve.settings import ServerSettings
@@ -26,7 +26,7 @@ TIMEOUT = 60.0  # seconds
 @contextlib.asynccontextmanager
 async def engine_of(model, scheduler=Scheduler(), **settings):
     """A running engine, stopped at the end."""
-    engine = Engine(model, ServerSettings(**settings), scheduler)
+    engine = ServerEngine(model, ServerSettings(**settings), scheduler)
     engine.start()
     try:
         yield engine

@@ -15,7 +15,7 @@ from lastword.errors import NumericError, PromptError, SettingError
 from lastword.policies.length.policy import Plan
 from lastword.serve import app as app_module
 from lastword.serve.app import create_app, create_server
-from lastword.serve.engine import Engine
+from lastword.serve.engine import ServerEngine
 from lastword.serve.protocol import ChatRequest, LengthsRequest
 from lastword.serve.request import EventStream, RequestFinished, ServerError
 from lastword.serve.serving import ModelService
@@ -25,7 +25,7 @@ COMPLETE = "/v1/completions"
 PLANNED = Plan(torch.tensor([5]))
 
 
-class Scripted(Engine):
+class Scripted(ServerEngine):
     """Emits the events of a script for each answer; an exception is raised by `submit`."""
 
     def __init__(self, model, script):

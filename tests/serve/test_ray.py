@@ -23,7 +23,7 @@ from lastword.engines.local import ModelSource
 from lastword.errors import ExtraError, SettingError
 from lastword.serve import ray as ray_module
 from lastword.serve.app import create_app
-from lastword.serve.engine import Engine
+from lastword.serve.engine import ServerEngine
 from lastword.serve.metrics import EngineMetrics, ReplicaStatus, merge_metrics
 from lastword.serve.protocol import CompletionRequest
 from lastword.serve.ray import MAX_TRIES, ReplicatedService, ServeReplica, failure_reason, ray_cluster
@@ -368,7 +368,7 @@ def test_health_and_metrics_of_all_replicas():
 async def application(toy, **options):
     settings = ServerSettings(drain_timeout=5.0)
     replica = ServeReplica.__new__(ServeReplica)
-    replica._engine, replica._requests = Engine(toy, settings), 0
+    replica._engine, replica._requests = ServerEngine(toy, settings), 0
     replica._service = ModelService(replica._engine, "toy")
     replica._engine.start()
 
