@@ -88,7 +88,7 @@ def decode(
     plans: Sequence[tuple[Plan, TokenCost] | None] | None = None,
     use_cuda_graphs: bool = False,
 ) -> Iterator[Step]:
-    """Decode prompts, given as token ids, and yield every step. Each row is decoded as if it were alone.
+    """Decode prompts of token ids and return an iterator over all steps. Each row is decoded as if it were alone.
 
     Args:
         generators: random generators, one per prompt.
@@ -126,7 +126,7 @@ def decode(
     if generators is not None:
         _check_count("generators", generators, prompts)
     check_common_limit(recipe, model, [len(prompt) for prompt in prompts], exceed_max_seq_len)
-    yield from decode_prompts(
+    return decode_prompts(
         model,
         prompts,
         recipe,
