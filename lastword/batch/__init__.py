@@ -1,4 +1,4 @@
-"""Batch: answer files of prompts with any engine; every prompt has exactly one line in the answers."""
+"""Batch inference on a file of prompts with any engine; every prompt gets exactly one line of output."""
 
 from lastword.batch.progress import BatchProgress, BatchSummary
 from lastword.batch.run import Batch

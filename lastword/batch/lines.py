@@ -1,4 +1,4 @@
-"""The lines of a batch: prompts in the plain format, plain answers, and the types that both formats share."""
+"""Input and output lines of the plain batch format, and types shared with OpenAI's format."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from lastword.recipe.recipe import Recipe
 from lastword.validation import MAX_SLOTS
 
 Format = Literal["lines", "openai"]
-Reply = GenerationReply[tuple[int, int]]  # the index of a line, and the number of the answer in it
+Reply = GenerationReply[tuple[int, int]]  # keyed by line index and answer number
 
-# Fields that set something in other formats, and are the same for all plain lines of a run.
+# Fields that OpenAI's format sets per line; the plain format has one value of each per run.
 RUN_FIELDS = ("temperature", "top_p", "top_k", "stop", "n", "recipe", "length", "max_new_tokens")
 
 
 class AnswerLine(BaseModel):
-    """A plain line with the answer to a prompt and its cost, or with the reason of a failure."""
+    """A plain line with the answer to a prompt and its cost, or with the reason why it failed."""
 
     model_config = STRICT
 
@@ -36,11 +36,11 @@ class AnswerLine(BaseModel):
     failed: Annotated[str, Field(max_length=10_000)] | None
     finish: Literal["ended", "truncated", "masks_left"] | None = None
     prompt_tokens: Count | None = None
-    tokens: SlotCount | None = None  # of the text
+    tokens: SlotCount | None = None  # number of tokens in `text`
     horizon: SlotCount | None = None
     expected_length: float | None = None
     tail: Share | None = None
-    forward_passes: Count | None = None  # with the probe
+    forward_passes: Count | None = None  # including the probe
     tokens_computed: Count | None = None
     seconds: float | None = None
     seed: Seed | None = None
@@ -50,7 +50,7 @@ class AnswerLine(BaseModel):
 
 @dataclass(frozen=True)
 class BatchLine:
-    """A line of the input with its requests, one per answer, and the resolved recipe of each."""
+    """An input line with its requests, one per answer, and the resolved recipe of each request."""
 
     index: int
     name: str | int | None
@@ -63,7 +63,7 @@ class BatchLine:
 
 @dataclass(frozen=True)
 class RejectedLine:
-    """A line of the input that cannot be answered; `error` is that of a request that could be read."""
+    """An input line that cannot be answered; `error` is set if the server would reject its body."""
 
     index: int
     name: str | int | None
@@ -72,7 +72,7 @@ class RejectedLine:
 
 
 def line_name(data: object) -> str | int | None:
-    """Return the user's id of a line, if it can be read."""
+    """Return the `id` or `custom_id` of a line, or None without a valid one."""
     fields = data if isinstance(data, dict) else {}
     for name in (fields.get("id"), fields.get("custom_id")):
         with suppress(ValueError):
@@ -82,7 +82,7 @@ def line_name(data: object) -> str | int | None:
 
 
 def parse_plain_line(data: object) -> PromptLine:
-    """Return a plain line, or raise PromptError."""
+    """Return a parsed plain line; raise PromptError if it is invalid or has a field of RUN_FIELDS."""
     line = parse_prompt_line(data)
     for name in RUN_FIELDS:
         if isinstance(data, dict) and data.get(name) is not None:
@@ -94,7 +94,7 @@ def parse_plain_line(data: object) -> PromptLine:
 
 
 def to_request(line: PromptLine, model: ModelInfo | RemoteModelInfo, *, chat: bool, seed: int) -> GenerationRequest:
-    """Tokenize the prompt of a plain line; `seed` is for a line without one."""
+    """Return the request of a plain line, tokenized unless a server does it; `seed` is the default."""
     prompt: Any = line.as_prompt(chat=chat)
     if isinstance(model, RemoteModelInfo):
         ids, text = split_remote_prompt(prompt)
@@ -106,7 +106,7 @@ def to_request(line: PromptLine, model: ModelInfo | RemoteModelInfo, *, chat: bo
 
 
 def split_remote_prompt(prompt: Any) -> tuple[list[int], str | tuple[dict[str, str], ...] | None]:
-    """Return the token ids of a prompt, or else its text or messages, which a server tokenizes."""
+    """Return the token ids of a prompt, or no ids and its text or messages for a server to tokenize."""
     if isinstance(prompt, str):
         return [], prompt
     if isinstance(prompt[0], int):
@@ -118,7 +118,7 @@ def split_remote_prompt(prompt: Any) -> tuple[list[int], str | tuple[dict[str, s
 
 
 def reply_error(reply: Reply) -> LastwordError | None:
-    """Return the reason why a reply has no answer."""
+    """Return the error of a reply without an answer, or None if it has an answer."""
     if reply.error is not None:
         return EngineError(reply.error)
     if reply.details.get("finish") == TOO_LONG:
@@ -130,7 +130,7 @@ def reply_error(reply: Reply) -> LastwordError | None:
 
 
 def total_cost(reply: Reply) -> tuple[int | None, int | None]:
-    """Return the forward passes and computed tokens with the probe, or None if they are not known."""
+    """Return the forward passes and computed tokens, including the probe; both are None if not reported."""
     costs = [cost for cost in (reply.details["probe_cost"], reply.details["cost"]) if cost is not None]
     return (sum(cost[0] for cost in costs), sum(cost[1] for cost in costs)) if costs else (None, None)
 
@@ -142,12 +142,12 @@ def rename_old_fields(data: Any) -> Any:
 
 
 def valid_unicode(text: str) -> str:
-    """Return text without half characters, which some tokenizers decode."""
+    """Return text with lone surrogates, which some tokenizers decode, replaced by `?`."""
     return text.encode(errors="replace").decode()
 
 
 class PlainOutput:
-    """Writes and reads plain lines with the answers of a run."""
+    """A writer and reader of the answer lines of a run in the plain format."""
 
     columns: dict[str, str] = dict.fromkeys(AnswerLine.model_fields, "int64") | {
         **dict.fromkeys(("id", "text", "failed", "finish", "run"), "string"),
@@ -160,7 +160,7 @@ class PlainOutput:
         self.prefix = b'{"index":'
 
     def answered(self, line: BatchLine, replies: Sequence[Reply]) -> bytes:
-        """Return the line of an answer."""
+        """Return the encoded output line of an answered prompt."""
         (reply,), (request,) = replies, line.requests
         names = ("finish", "prompt_tokens", "horizon", "expected_length", "tail", "seconds", "shortened")
         details = {name: reply.details[name] for name in names if name in reply.details}
@@ -169,16 +169,16 @@ class PlainOutput:
         return self._dump(line, text=text, tokens=tokens, seed=request.seed, **details)
 
     def failed(self, line: BatchLine, error: LastwordError) -> bytes:
-        """Return the line of an answer that failed."""
+        """Return the encoded output line of a prompt whose answer failed."""
         (request,) = line.requests
         return self._dump(line, failed=str(error), seed=request.seed, prompt_tokens=len(request.prompt_ids))
 
     def rejected(self, line: RejectedLine) -> bytes:
-        """Return the line of a rejected line."""
+        """Return the encoded output line for an input line that was rejected."""
         return self._dump(line, failed=line.reason)
 
     def read(self, data: Any) -> tuple[str, int, bool]:
-        """Return the run and the index of a written line, and whether it failed; or raise ValueError."""
+        """Return the run id and index of an output line and whether it failed; raise ValueError if invalid."""
         line = validate(AnswerLine, rename_old_fields(data))
         return line.run, line.index, line.failed is not None
 

@@ -1,4 +1,4 @@
-"""OpenAI's batch format: requests of the server's API in, its responses out."""
+"""OpenAI's batch format: input lines with API requests, and output lines with API responses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BODIES: dict[str, type[ChatRequest] | type[CompletionRequest]] = {
     "/v1/chat/completions": ChatRequest,
     "/v1/completions": CompletionRequest,
 }
-LINE_ID = re.compile(r"batch_req_([0-9a-f]{12})_([0-9]{1,12})")  # with the run and the index
+LINE_ID = re.compile(r"batch_req_([0-9a-f]{12})_([0-9]{1,12})")  # with the run id and the index
 ENDED = Finish.ENDED.name.lower()
 
 
@@ -51,11 +51,11 @@ class RequestLine(BaseModel):
     custom_id: Annotated[Text, Field(min_length=1)]
     method: Literal["POST"]
     url: Literal["/v1/chat/completions", "/v1/completions"]
-    body: dict[str, Any] | str  # JSON text, if a table cannot have objects
+    body: dict[str, Any] | str  # an object, or its JSON text in a table
 
 
 def parse_request_line(data: object) -> ServerBody:
-    """Return the request of a line; raise PromptError for another line, InvalidRequestError for its body."""
+    """Return the request of a line; raise PromptError, or InvalidRequestError if its body is invalid."""
     try:
         line = validate(RequestLine, data)
         body = line.body if isinstance(line.body, dict) else parse_json_object(line.body)
@@ -84,7 +84,7 @@ def to_batch_line(
     seed: int,
     max_answers: int | None = None,
 ) -> BatchLine:
-    """Return the line of a request to the model `name`; `recipe` and `seed` are for requests without them."""
+    """Return a request as a BatchLine; its model must be `name`, and `recipe` and `seed` are defaults."""
     if body.model != name:
         raise InvalidRequestError(
             f"the model {body.model!r:.80} does not exist; this batch uses {name!r} (--name sets the name in requests)",
@@ -115,7 +115,7 @@ def to_batch_line(
 def _remote_requests(
     body: ServerBody, cap: int | None, model: RemoteModelInfo
 ) -> tuple[list[GenerationRequest], list[Recipe]]:
-    """Return the requests of a line whose prompts a server tokenizes and checks, with their recipes."""
+    """Return the requests and recipes of a line whose prompts a server will tokenize."""
     prompts: Any
     if isinstance(body, CompletionRequest):
         prompts = body.prompt
@@ -134,9 +134,9 @@ def _remote_requests(
 
 
 class OpenAIOutput:
-    """Writes and reads lines of OpenAI's batch output with the answers of a run.
+    """A writer and reader of the answer lines of a run in OpenAI's batch output format.
 
-    The bodies are those of the server, without quantiles, which engines do not report.
+    The bodies are the server's responses, without quantiles, which engines do not report.
     """
 
     columns: dict[str, str] = dict.fromkeys(("id", "custom_id", "response", "error"), "string")
@@ -146,24 +146,24 @@ class OpenAIOutput:
         self.prefix = f'{{"id":"batch_req_{run}_'.encode()
 
     def answered(self, line: BatchLine, replies: Sequence[Reply]) -> bytes:
-        """Return the line of all answers to a request."""
+        """Return the encoded output line with all answers to a request."""
         return self._line(line, 200, self._body(line, replies))
 
     def failed(self, line: BatchLine, error: LastwordError) -> bytes:
-        """Return the line of a request with a failed answer."""
+        """Return the encoded output line of a request with a failed answer."""
         code = "context_length_exceeded" if isinstance(error, CapacityError) else "decoding_failed"
         failure = ServerError(str(error), code)
         return self._line(line, failure.kind.status, failure.body)
 
     def rejected(self, line: RejectedLine) -> bytes:
-        """Return the line of a rejected line."""
+        """Return the encoded output line for an input line that was rejected."""
         if line.error is None:
             return self._line(line, None, {"code": "invalid_line", "message": line.reason})
         failure = ServerError.of(line.error)
         return self._line(line, failure.kind.status, failure.body)
 
     def read(self, data: Any) -> tuple[str, int, bool]:
-        """Return the run and the index of a written line, and whether it failed; or raise ValueError."""
+        """Return the run id and index of an output line and whether it failed; raise ValueError if invalid."""
         match = isinstance(data, dict) and LINE_ID.match(str(data.get("id")))
         if not match or set(data) != {"id", "custom_id", "response", "error"}:
             raise ValueError("it is not a line of OpenAI's batch output")
@@ -172,7 +172,7 @@ class OpenAIOutput:
         return match[1], int(match[2]), not answered
 
     def _line(self, line: BatchLine | RejectedLine, status: int | None, body: Mapping[str, Any]) -> bytes:
-        """Return a line with the body of a response or, without a status, with an error of the line."""
+        """Encode an output line; `body` is a response or, if `status` is None, the error of the line."""
         number = f"{self.run}_{line.index}"
         response = status and {"status_code": status, "request_id": f"req_{number}", "body": body}
         fields: dict[str, Any] = {"id": f"batch_req_{number}", "custom_id": line.name, "response": response}
@@ -189,7 +189,7 @@ class OpenAIOutput:
 
 
 def _cut_at_stop(line: BatchLine, number: int, reply: Reply) -> tuple[str, protocol.EndedBy]:
-    """Return the text before the stop string that is complete first, and what ended it."""
+    """Return the text, cut before the stop string that is complete first, and what ended it."""
     text, limit = valid_unicode(reply.text), line.requests[number].max_new_tokens
     matches = [(text.find(stop) + len(stop), text.find(stop)) for stop in line.stop if stop in text]
     if matches:

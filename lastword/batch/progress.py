@@ -16,7 +16,7 @@ from typing import Any
 
 from lastword.recipe.recipe import Recipe
 
-MAX_PROBES = 64  # enough for the mean to be accurate to about a tenth
+MAX_PROBES = 64  # enough for a mean with an error of about 10 %
 
 
 @dataclass(frozen=True)
@@ -25,21 +25,21 @@ class BatchProgress:
 
     done: int  # prompts with a line, including those of earlier runs
     total: int
-    failed: int  # of those done
+    failed: int  # part of `done`
     seconds: float  # since the first request of this run
     seconds_left: float | None  # predicted; None: not known yet
 
 
 @dataclass(frozen=True)
 class BatchSummary:
-    """The result of a run; `path` is the file of answers."""
+    """The counts, tokens and seconds of a finished run; `path` is the file of answers."""
 
     path: Path
     prompts: int
     answered: int
     failed: int
     before: int  # answered or failed in earlier runs
-    tokens: int  # written by this run
+    tokens: int  # in answers of this run
     seconds: float
 
     def __str__(self) -> str:
@@ -54,25 +54,25 @@ class BatchSummary:
 
 
 class RemainingTime:
-    """The predicted remaining seconds of `waiting` requests, given the predicted work of the probed ones by index."""
+    """An estimator of the remaining seconds; `predicted` has the work of probed requests by index."""
 
     def __init__(self, waiting: int, predicted: Mapping[int, float]) -> None:
         self._probed = {index: work for index, work in predicted.items() if work < math.inf}
         self._mean = sum(self._probed.values()) / len(self._probed) if self._probed else None
         self._unprobed = waiting - len(self._probed)
         self._unprobed_work = self._unprobed * (self._mean or 0.0)
-        self._reported_work, self._reports = 0.0, 0  # of finished requests without a probe
+        self._reported_work, self._reports = 0.0, 0  # of finished requests that were not probed
         self._finished_work = 0.0
         self._start = time.perf_counter()
 
     def finish(self, index: int, work: float | None) -> None:
-        """Count an answered request, with the work that its reply reports as predicted."""
+        """Count a finished request; `work` is the prediction in its reply, or None."""
         if index not in self._probed and work is not None:
             self._reported_work, self._reports = self._reported_work + work, self._reports + 1
         self._finished_work += self.skip(index, work)
 
     def skip(self, index: int, work: float | None = None) -> float:
-        """Remove a request and return its predicted work."""
+        """Remove a request without counting it as finished, and return its predicted work."""
         if index in self._probed:
             return self._probed.pop(index)
         work = work if work is not None else self._mean or 0.0
@@ -82,7 +82,7 @@ class RemainingTime:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the first request."""
+        """The seconds since this object was created."""
         return time.perf_counter() - self._start
 
     @property
@@ -92,7 +92,7 @@ class RemainingTime:
         if not self._unprobed:
             return probed
         if self._mean is not None:
-            return probed + max(self._unprobed_work, float(self._unprobed))  # earlier requests may have needed more
+            return probed + max(self._unprobed_work, float(self._unprobed))  # the difference may be negative
         return probed + self._unprobed * self._reported_work / self._reports if self._reports else None
 
     @property
@@ -105,12 +105,12 @@ class RemainingTime:
 
 
 def estimated_work(recipe: Recipe, prompt_tokens: int, slots: float) -> float:
-    """Return the approximate tokens computed: one pass per slot, which without a cache computes prompt and answer."""
+    """Estimate the tokens computed by one pass per slot: with a cache one per pass, otherwise the whole row."""
     return float(slots if recipe.cache.traits.stores_states else slots * (prompt_tokens + slots))
 
 
 def predicted_work(recipe: Recipe, details: Mapping[str, Any]) -> float | None:
-    """Return the work that was predicted of an answer, from its reply; None: the reply does not report it."""
+    """Return the predicted work of an answer from the details of its reply; None: they lack the horizon."""
     horizon, expected = (details.get(name) for name in ("horizon", "expected_length"))
     if not horizon:
         return None

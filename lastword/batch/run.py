@@ -1,4 +1,4 @@
-"""Answer a file of prompts into a file of answers; a stopped run is resumed."""
+"""The batch job, which answers a file of prompts and resumes a run that was stopped."""
 
 from __future__ import annotations
 
@@ -53,25 +53,25 @@ from lastword.validation import MAX_SEED, check_choice, check_int
 from lastword.version import __version__
 
 PORTION = 4096  # prompts that are tokenized and given to the engine at once
-PORTION_TOKENS = 2**23  # and their tokens, approximately
-MAX_FAILURES = 32  # in a row without an answer: then the prompts are hardly the reason
+PORTION_TOKENS = 2**23  # approximate number of tokens in a portion
+MAX_FAILURES = 32  # in a row until the run stops, because the prompts are hardly the cause
 MAX_REASON = 2_000  # characters
 
-# The run id is a hash of these facts in this order: another order would orphan the runs on disk.
+# The run id is a hash of these facts in this order; another order would give existing runs other ids.
 FACTS = ("model", "weights", "dtype", "recipe", "seed", "chat", "sha256", "form")
-FACT_NAMES = {"chat": "--chat", "sha256": "prompts", "form": "format of answers"}  # in messages
+FACT_NAMES = {"chat": "--chat", "sha256": "prompts", "form": "format of answers"}  # used in messages
 
 Output = PlainOutput | OpenAIOutput
 Progress = Callable[[BatchProgress], None]
 
 
 class Batch:
-    """A job that answers a file of prompts, plain or OpenAI's batch input, into another file.
+    """A job that answers a file of prompts, plain or in OpenAI's format, and writes a file of answers.
 
-    Everything that does not need a model is checked here. `name` is the name of the model in requests and in
-    the identity of the run. A line without a seed gets `seed` plus its index. A worker decodes `rows` prompts
-    at once. `limit` answers the first lines only; `chat` wraps text in the chat template; `in_order` sorts
-    the lines by prompt at the end; `plain` writes plain lines for OpenAI's input as well.
+    The constructor checks everything that does not need a model. `name` is the name of the model in requests and in
+    the identity of the run. A line without a seed gets `seed` plus its index. A worker decodes `rows` prompts at
+    once. `limit` restricts the run to the first lines; `chat` wraps text in the chat template; `in_order` sorts the
+    lines by prompt at the end; `plain` writes plain lines even if the input has OpenAI's format.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Batch:
     def run(self, engine: Engine, progress: Progress = lambda state: None) -> BatchSummary:
         """Answer each prompt that has no line yet, and append lines as answers arrive.
 
-        A run that was stopped or killed is resumed; the answers of another run are refused.
+        A run that was stopped or killed is resumed; SettingError is raised if the file has answers of another run.
         """
         model = engine.model_info
         recipe = resolve(self.recipe, model, in_chat=self.in_chat)
@@ -138,7 +138,7 @@ class Batch:
         return BatchSummary(self.out, self.count, answered, failed, before, work.num_tokens, seconds)
 
     def _scan(self) -> None:
-        """Find the format, the number of lines and the use of the chat template; raise without a prompt.
+        """Set the input format, line count and use of the chat template; raise PromptError without a prompt.
 
         Lines after the first prompt are checked when they are answered.
         """
@@ -152,7 +152,7 @@ class Batch:
                 self.input_format, has_format = "openai" if "body" in fields else "lines", True
             if not has_prompt:
                 try:
-                    with suppress(ServerError):  # a request, although it cannot be answered
+                    with suppress(ServerError):  # a well-formed line whose body is invalid
                         self.parse(record)
                     has_prompt = True
                 except PromptError as failure:
@@ -169,13 +169,13 @@ class Batch:
             )
 
     def parse(self, record: PromptRecord) -> PromptLine | ServerBody:
-        """Return the prompt or the request of a line; raise PromptError, or ServerError for a request."""
+        """Return the prompt or request of a line; raise PromptError, or ServerError if its body is invalid."""
         if record.error is not None:
             raise PromptError(record.error)
         return parse_plain_line(record.data) if self.input_format == "lines" else parse_request_line(record.data)
 
     def _check_out(self) -> None:
-        """Refuse a file that cannot be written, that has another format, or that is not from a batch."""
+        """Raise SettingError if the file of answers cannot be written or was not written by a batch."""
         if self.out.suffix.lower() not in JSON_LINES + PARQUET:
             raise SettingError(f"{self.out} was given for the answers; end it in .jsonl (lines) or .parquet (rows)")
         if self.out.exists() and self.out.samefile(self.file.path):
@@ -191,7 +191,7 @@ class Batch:
                 )
 
     def _identify(self, facts: dict[str, Any], *, is_new: bool) -> str:
-        """Return the id of the run, which is kept beside its answers; refuse the answers of another run."""
+        """Return the run id, stored next to the answers; raise SettingError if they belong to another run."""
         path = self.out.with_name(self.out.name + ".run.json")
         if is_new:
             content = json.dumps([facts[name] for name in FACTS], sort_keys=True)
@@ -201,7 +201,7 @@ class Batch:
         try:
             other = read_json_object(path)
             run_id = str(other["run"])
-            # Recipes of older versions have other names for some fields.
+            # Older versions have other names for some fields of a recipe, which from_json renames.
             other["recipe"] = json.loads(Recipe.from_json(json.dumps(other["recipe"])).to_json())
         except (OSError, ValueError, LookupError, LastwordError) as error:
             raise SettingError(
@@ -225,27 +225,27 @@ class AnswerFile:
 
     def __init__(self, journal: JournalFile, output: Output) -> None:
         self.path, self._journal, self._output = journal.path, journal, output
-        self.offsets: dict[int, int] = {}  # of the lines, by the index of the prompt
+        self.offsets: dict[int, int] = {}  # in bytes, by prompt index
         self.failed: set[int] = set()
         self._end = 0
         prefix = output.prefix
         journal.recover(self._read, lambda line: line[: len(prefix)] == prefix[: len(line)])
 
     def append(self, lines: Sequence[tuple[int, bytes, bool]]) -> None:
-        """Write lines to disk, all or none: an index, the content, and whether the answer failed."""
+        """Write lines to disk, all or none; a line has an index, its content, and whether the answer failed."""
         self._journal.append(b"".join(line + NEWLINE for _, line, _ in lines))
         for index, line, failed in lines:
             self._note(index, len(line) + 1, failed)
 
     def sorted_lines(self) -> Iterator[bytes]:
-        """Yield the lines by prompt."""
+        """Yield the lines in the order of the prompts."""
         with self.path.open("rb") as file:
             for index in sorted(self.offsets):
                 file.seek(self.offsets[index])
                 yield file.readline()
 
     def sort(self) -> None:
-        """Replace the file by one with the lines sorted by prompt, unless they are."""
+        """Rewrite the file with its lines in the order of the prompts, unless they are in order."""
         if list(self.offsets) != sorted(self.offsets):
             with replacing(self.path) as file:
                 file.writelines(self.sorted_lines())
@@ -257,7 +257,7 @@ class AnswerFile:
             self.failed.add(index)
 
     def _read(self, line: bytes) -> None:
-        """Note a line of the file; raise ValueError if it is not a line of this run."""
+        """Record the offset of a line; raise ValueError if it is not a line of this run."""
         run, index, failed = self._output.read(parse_json(line))
         if run != self._output.run:
             raise ValueError(f"it belongs to the run {run}, and this is {self._output.run}")
@@ -277,13 +277,13 @@ class _Run:
         self.done = sum(index < batch.total for index in answers.offsets)
         self.failed = sum(index < batch.total for index in answers.failed)
         self.num_tokens = 0
-        self._sample: dict[int, BatchLine | RejectedLine] = {}  # lines whose lengths were predicted
+        self._sample: dict[int, BatchLine | RejectedLine] = {}  # prepared lines of the probed prompts
         self._open: dict[int, tuple[BatchLine, dict[int, Reply]]] = {}
-        self._unwritten: list[tuple[int, bytes, bool]] = []  # failures, until there is an answer
+        self._unwritten: list[tuple[int, bytes, bool]] = []  # failures are kept here until there is an answer
         self._last_error: LastwordError | None = None
 
     def answer_all(self) -> float:
-        """Answer the prompts without a line, portion by portion; return the seconds."""
+        """Answer all prompts without a line, in portions, and return the seconds that this took."""
         waiting = self.batch.total - self.done
         self.remaining = RemainingTime(waiting, self._predict(waiting) if waiting else {})
         self._report()
@@ -318,7 +318,7 @@ class _Run:
         yield portion
 
     def _prepare(self, record: PromptRecord) -> BatchLine | RejectedLine:
-        """Check and tokenize a line."""
+        """Return the line with tokenized requests, or a RejectedLine if that is impossible."""
         batch, model, index = self.batch, self.engine.model_info, record.index
         name, seed = line_name(record.data), batch.seed + index
         request_error = None
@@ -337,7 +337,7 @@ class _Run:
         return RejectedLine(index, name, f"{record.where}: {reason}"[:MAX_REASON], request_error)
 
     def _predict(self, waiting: int) -> dict[int, float]:
-        """Return the predicted work of a sample of the prompts; it is empty if the engine cannot predict."""
+        """Return the predicted work of sampled prompts by index; empty if the engine cannot predict lengths."""
         chosen = {number * waiting // MAX_PROBES for number in range(MAX_PROBES)}
         for number, record in enumerate(islice(self._waiting(), max(chosen) + 1)):
             if number in chosen:
@@ -351,7 +351,7 @@ class _Run:
         return work
 
     def _take(self, replies: Sequence[Reply]) -> None:
-        """Write the lines that these replies complete; failures wait until there is an answer."""
+        """Write the lines that these replies complete; keep failures back until there is an answer."""
         any_answer = False
         for reply in replies:
             index, number = reply.key
@@ -396,7 +396,7 @@ class _Run:
 
 
 def _by_recipe(lines: Iterable[BatchLine | RejectedLine]) -> dict[Recipe, dict[tuple[int, int], GenerationRequest]]:
-    """Return the requests of lines by recipe and key."""
+    """Group requests by recipe, keyed by line index and answer number."""
     by_recipe: dict[Recipe, dict[tuple[int, int], GenerationRequest]] = {}
     for line in lines:
         if isinstance(line, BatchLine):
@@ -406,7 +406,7 @@ def _by_recipe(lines: Iterable[BatchLine | RejectedLine]) -> dict[Recipe, dict[t
 
 
 def _write_parquet(path: Path, lines: Iterable[bytes], columns: dict[str, str]) -> None:
-    """Write lines as rows; objects become JSON text."""
+    """Write lines as rows of a Parquet file; objects become JSON text."""
     pyarrow = import_pyarrow()
     schema = pyarrow.schema([(name, getattr(pyarrow, kind)()) for name, kind in columns.items()])
 

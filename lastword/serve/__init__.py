@@ -1,1 +1,1 @@
-"""An HTTP server that knows how long each answer will be: the OpenAI API over slots."""
+"""An HTTP server with OpenAI's API, which schedules requests by their predicted lengths."""

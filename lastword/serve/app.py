@@ -49,17 +49,17 @@ from lastword.viz.replay import RUNS, for_script, inlined, player
 
 log = logging.getLogger("lastword.serve")
 
-MAX_CONNECTIONS = 1000  # a process may have 1,024 files open
-SHUTDOWN_SECONDS = 5  # to send the last messages
-PING_SECONDS = 15  # without an event; proxies close silent connections after 30 seconds or more
-PUBLIC_PATHS = {"/", "/health", "/openapi.json"}  # without a key
+MAX_CONNECTIONS = 1000  # the usual limit of a process is 1,024 open files
+SHUTDOWN_SECONDS = 5  # at exit, to finish sending responses
+PING_SECONDS = 15  # between pings in a silent stream; proxies close idle connections after 30 seconds or more
+PUBLIC_PATHS = {"/", "/health", "/openapi.json"}  # paths that need no key
 JSON_TYPE = "application/json"
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @runtime_checkable
 class Service(Protocol):
-    """Answers the requests of the application: an engine of this process, or replicas."""
+    """A backend of the HTTP application: an engine in this process, or Ray replicas."""
 
     def answer(self, body: AnswerBody) -> AsyncGenerator[dict[str, Any], None]: ...
     async def lengths(self, body: LengthsRequest) -> LengthsResponse: ...
@@ -69,15 +69,15 @@ class Service(Protocol):
 
 
 class ApiKeys(AuthenticationBackend):
-    """Requires one of several API keys, except for `PUBLIC_PATHS`."""
+    """An authentication backend that requires one of several keys, except for `PUBLIC_PATHS`."""
 
     def __init__(self, keys: Collection[str]) -> None:
         self._digests = [sha256(key.strip().encode()).digest() for key in keys]
 
     async def authenticate(self, conn: HTTPConnection) -> None:
-        """Raise an error without a valid key. Digests of all keys are compared, in constant time."""
+        """Raise AuthenticationError without a valid key. All keys' digests are compared, in constant time."""
         scheme, _, key = conn.headers.get("authorization", "").partition(" ")
-        # Header bytes are decoded as Latin-1, and keys are sent as UTF-8.
+        # starlette decodes header bytes as Latin-1, but clients send keys as UTF-8.
         digest = sha256(key.strip(" \t").encode("latin-1", errors="replace")).digest()
         matches = [hmac.compare_digest(digest, known) for known in self._digests]
         if conn.scope["path"] not in PUBLIC_PATHS and (scheme.lower() != "bearer" or not any(matches)):
@@ -86,12 +86,12 @@ class ApiKeys(AuthenticationBackend):
 
     @staticmethod
     def refusal(conn: HTTPConnection, error: AuthenticationError) -> JSONResponse:
-        """Return the response without a valid key."""
+        """Return the 401 response to a request without a valid key."""
         return error_response(InvalidRequestError(str(error), code="invalid_api_key"))
 
 
 class JsonRoute(APIRoute):
-    """A route whose body is strict JSON of a bounded size, and whose work ends if the client disconnects."""
+    """A route that accepts strict JSON of limited size and cancels its handler if the client disconnects."""
 
     def get_route_handler(self) -> Callable[[Request], Any]:
         handler = super().get_route_handler()
@@ -100,17 +100,17 @@ class JsonRoute(APIRoute):
 
         async def handle(request: Request) -> Response:
             try:
-                # The caches of starlette, which FastAPI reads.
+                # FastAPI reads the body from these caches of starlette.
                 request._body, request._json = await read_json(request, request.app.state.settings)
                 return await cancel_on_disconnect(handler(request), request)
             except ClientDisconnect:
-                return Response(status_code=499)  # is not sent
+                return Response(status_code=499)  # never sent, the connection is closed
 
         return handle
 
 
 async def read_json(request: Request, settings: ServerSettings) -> tuple[bytes, dict[str, Any]]:
-    """Return the body, and as a JSON object without duplicate names, NaN and deep nesting."""
+    """Return the body as bytes and as a strict JSON object; raise InvalidRequestError for any other body."""
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != JSON_TYPE:
         raise InvalidRequestError(
@@ -134,7 +134,7 @@ async def read_json(request: Request, settings: ServerSettings) -> tuple[bytes, 
 
 
 async def cancel_on_disconnect(response: Coroutine[Any, Any, Response], request: Request) -> Response:
-    """Return the response; cancel it and raise ClientDisconnect if the client disconnects before."""
+    """Await the response; if the client disconnects first, cancel it and raise ClientDisconnect."""
     task, disconnect = asyncio.ensure_future(response), asyncio.ensure_future(request.receive())
     try:
         await asyncio.wait({task, disconnect}, return_when=asyncio.FIRST_COMPLETED)
@@ -150,7 +150,7 @@ async def cancel_on_disconnect(response: Coroutine[Any, Any, Response], request:
 async def server_sent_events(
     first: dict[str, Any], chunks: AsyncGenerator[dict[str, Any], None]
 ) -> AsyncGenerator[dict[str, str], None]:
-    """Yield chunks as events, then [DONE]; an error is the last event instead."""
+    """Yield all chunks as events, then [DONE]; if an error is raised, it is the last event instead."""
     try:
         yield _event(first)
         async for chunk in chunks:
@@ -175,25 +175,25 @@ def _event(data: dict[str, Any]) -> dict[str, str]:
 
 
 def error_response(error: Exception) -> JSONResponse:
-    """Return the response to an error in OpenAI's shape."""
+    """Return the response to an error, in OpenAI's format."""
     failure = ServerError.of(error)
     return JSONResponse(failure.body, failure.kind.status, failure.headers)
 
 
 async def failed(request: Request, error: Exception) -> Response:
-    """Handle a LastwordError, or any other error, which uvicorn logs."""
+    """Return the response to a LastwordError, or to any other error, which uvicorn logs."""
     return error_response(error)
 
 
 async def invalid(request: Request, error: RequestValidationError) -> Response:
-    """Handle a body that pydantic rejects."""
+    """Return the response to a body that pydantic rejects."""
     first = error.errors()[0]
-    details = {**first, "loc": first["loc"][1:]}  # without "body"
+    details = {**first, "loc": first["loc"][1:]}  # without the leading "body"
     return error_response(protocol.from_validation_error(BODIES[request.url.path], [details]))
 
 
 async def unknown(request: Request, error: HTTPException) -> Response:
-    """Handle a path or a method that does not exist."""
+    """Return the response to a path or method that does not exist."""
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_request")
     message = f"{request.method} {request.url.path!r:.80} is not possible ({error.detail}); see /openapi.json"
     response = error_response(InvalidRequestError(message, code=code))
@@ -204,13 +204,13 @@ async def unknown(request: Request, error: HTTPException) -> Response:
 HANDLERS: Any = {HTTPException: unknown, RequestValidationError: invalid, LastwordError: failed, Exception: failed}
 
 
-SERVER_RECIPE = "the server's"  # how the page calls a recipe without a name
-EXAMPLE_INDEX = 3  # the example among the test prompts of each family, not picked by its answer
+SERVER_RECIPE = "the server's"  # shown on the page for a default recipe that has no name
+EXAMPLE_INDEX = 3  # of the test prompt that the page shows per family; chosen without looking at answers
 
 
 @cache
 def render_page(recipe: Recipe | None = None) -> str:
-    """Return the page as HTML; `recipe` is the server's default."""
+    """Return the HTML of the page at /; `recipe` is the server's default."""
     recipes = {name: named.description for name, named in RECIPES.items()}
     default = DEFAULT_RECIPE
     if recipe is not None:
@@ -246,9 +246,9 @@ def create_app(
     keys: Collection[str] = (),
     hosts: Collection[str] = (),
 ) -> FastAPI:
-    """Return the application that serves a model under a name.
+    """Return the FastAPI application that serves a model as `name`.
 
-    With `keys`, all paths but `PUBLIC_PATHS` need one of them. With `hosts`, other Host headers are rejected.
+    If `keys` are given, all paths except `PUBLIC_PATHS` need one. With `hosts`, other Host headers are rejected.
     """
     if isinstance(keys, str) or not all(isinstance(key, str) and key.strip() for key in keys):
         raise SettingError("keys must be a list of strings that are not empty")
@@ -261,7 +261,7 @@ def create_app(
         exception_handlers=HANDLERS,
     )
     app.state.settings = settings
-    needs_key = [Security(HTTPBearer(scheme_name="key", auto_error=False))] if keys else []  # for the document only
+    needs_key = [Security(HTTPBearer(scheme_name="key", auto_error=False))] if keys else []  # only for /openapi.json
     api = APIRouter(route_class=JsonRoute, responses=ERRORS, dependencies=needs_key)
     started = int(time.time())
 
@@ -273,7 +273,7 @@ def create_app(
     async def answer(body: AnswerBody) -> Response:
         check_model(body.model)
         chunks = service.answer(body)
-        first = await anext(chunks)  # a refusal before the first chunk has a status
+        first = await anext(chunks)  # an error before the first chunk sets the HTTP status
         if body.stream:
             events = server_sent_events(first, chunks)
             return EventSourceResponse(events, ping=PING_SECONDS, ping_message_factory=_ping, sep="\n")
@@ -306,7 +306,7 @@ def create_app(
 
     @api.get("/v1/models/{model:path}")
     async def model(model: str) -> protocol.ModelResponse:
-        """Describe the model of this name."""
+        """Describe the model with this name."""
         check_model(model)
         return await model_card()
 
@@ -317,7 +317,7 @@ def create_app(
 
     @app.get("/health", responses={"4XX": ERRORS["4XX"], 503: {"model": protocol.HealthResponse}})
     async def health(response: Response) -> protocol.HealthResponse:
-        """Return the state of the server; the status is 503 unless it takes requests."""
+        """Return the state of the server; the HTTP status is 503 unless it is ready."""
         state = await service.health()
         response.status_code = 200 if state.ready else 503
         return state
@@ -346,7 +346,7 @@ def _ping() -> ServerSentEvent:
 
 
 class ClientTimeoutProtocol(H11Protocol):
-    """Aborts the connection of a client that does not read what it was sent within `client_timeout`.
+    """An HTTP protocol that aborts a connection whose client does not read for `client_timeout` seconds.
 
     asyncio calls `pause_writing` when the write buffer is full and `resume_writing` once it is drained.
     """
@@ -364,7 +364,7 @@ class ClientTimeoutProtocol(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that starts its engine once it listens, and drains it before it exits."""
+    """A uvicorn server that starts the engine when it begins to listen, and drains the engine before exit."""
 
     def __init__(
         self,
@@ -406,7 +406,7 @@ class Server(uvicorn.Server):
                 self._print(f"lastword serves {self._name} at http://{host}:{port}")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain at the first signal, and exit at the second."""
+        """Drain the engine at the first signal, and exit at the second."""
         if self._engine.state in ("draining", "stopped"):
             self.should_exit = self.force_exit = True
             self._engine.drain(0.0)
@@ -415,7 +415,7 @@ class Server(uvicorn.Server):
             self._engine.drain()
 
     async def on_tick(self, counter: int) -> bool:
-        """Return whether to exit: once the engine has stopped."""
+        """Return whether to exit, which is also True once the engine has stopped."""
         return await super().on_tick(counter) or self._engine.state == "stopped"
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
@@ -423,7 +423,7 @@ class Server(uvicorn.Server):
         await self._engine.stop(0.0)
 
     def run(self, sockets: list[socket] | None = None) -> None:
-        """Serve until a signal or a fault of the engine, which is raised."""
+        """Serve until a signal or until the engine fails, whose error is raised."""
         super().run(sockets)
         fault = self._engine.fault
         if isinstance(fault, LastwordError):
@@ -440,6 +440,6 @@ def create_server(
     scheduler: Scheduler = Scheduler(),
     **options: Any,
 ) -> Server:
-    """Return a server of a model; its `run` serves until a signal. Other options are those of `Server`."""
+    """Return a server for the model; its `run` serves until a signal. `options` are passed to `Server`."""
     engine = ServerEngine(model, settings, scheduler)
     return Server(ModelService(engine, name), engine, name=name, settings=settings, **options)

@@ -14,11 +14,11 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # incomplete UTF-8 sequences decode t
 
 
 class IncrementalDetokenizer:
-    """Turns a canvas that is still being decoded into text that can be streamed.
+    """A converter from a canvas that is still being decoded to text that can be streamed.
 
-    Only text before the first mask, end token or stop string is emitted. Its end is withheld while it may
-    still become part of a multi-byte character or of a stop string. Of several stop strings, the one that
-    is complete first ends the text.
+    Only text before the first mask, end token or stop string is emitted. The end of the text is withheld while it
+    may still become part of a multi-byte character or of a stop string. If there are several stop strings, the one
+    that is complete first ends the text.
     """
 
     def __init__(self, tokenizer: TextTokenizer, ids: TokenIds, stop: Sequence[str] = ()) -> None:
@@ -28,9 +28,9 @@ class IncrementalDetokenizer:
         self.stop_reason: str | None = None  # the stop string that ended the text
 
     def update(self, answer_ids: Sequence[int], *, finished: bool = False) -> str:
-        """Return the text that became final with this canvas.
+        """Return the text that became final since the last call.
 
-        Raises NumericError if a restarted row contradicts text that was emitted before.
+        Raise NumericError if a restarted row contradicts text that was emitted before.
         """
         prefix = list(takewhile(lambda token: token not in self._undecided, answer_ids))
         if self.stop_reason is not None or (prefix == self.token_ids and not finished):
@@ -53,7 +53,7 @@ class IncrementalDetokenizer:
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens in `text`, without those removed by a stop string."""
+        """The number of tokens in `text`, without those that a stop string removed."""
         if self.stop_reason is None:
             return len(self.token_ids)
         decode, ids = self._tokenizer.decode, self.token_ids

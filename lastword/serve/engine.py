@@ -43,30 +43,30 @@ from lastword.survival.interpretation import Interpretation
 from lastword.validation import MAX_SLOTS
 from lastword.viz.frames import RowTrace, confidences
 
-IDLE_SECONDS = 0.05  # between two checks of the clock while nothing is running
-WARMUP_SLOTS = 32  # of the probe that warms up the model
+IDLE_SECONDS = 0.05  # longest wait for a request before the drain deadline is checked
+WARMUP_SLOTS = 32  # number of masks in the warm-up probe
 
 log = logging.getLogger("lastword.serve")
 
 
 @dataclass(eq=False, kw_only=True)
 class ActiveRequest(QueuedRequest):
-    """A request in the engine: first it is planned, then it waits, then it has a row in a session."""
+    """A request in the engine, which is first planned, then waits, then has a row in a session."""
 
     request_id: int
     request: ServerRequest
-    index: int  # of the answer in its stream
+    index: int  # of the answer in `stream`
     stream: EventStream
     detokenizer: IncrementalDetokenizer
-    predicted: PredictedWork  # before the plan: a guess
+    predicted: PredictedWork  # a guess until the request is planned
     planned: PlannedRequest | None = None
-    trace: RowTrace | None = None  # of a request that streams frames
+    trace: RowTrace | None = None  # only if the request streams frames
     session: DecodeSession | None = None
-    started: float | None = None  # when it got its first row
-    first_text: float | None = None  # when its first text was final
+    started: float | None = None  # when the request first got a row
+    first_text: float | None = None  # when the first text was emitted
     tokens_computed: int = 0
     passes_taken: int = 0
-    alone: bool = False  # whether it runs in a batch of one, because a pass that it took part in failed
+    alone: bool = False  # whether the request needs a batch of one, because a pass with its row failed
 
     @property
     def prompt_tokens(self) -> int:
@@ -77,19 +77,19 @@ class ActiveRequest(QueuedRequest):
         return math.inf if self.request.timeout is None else self.arrived + self.request.timeout
 
     def reserve(self) -> None:
-        """Wait for a row, with room for the prompt and the predicted answer."""
+        """Reset to the waiting state, and reserve tokens for the prompt and the predicted answer."""
         self.session, self.overtaken, self.reserved_tokens = None, 0, self.prompt_tokens + self.predicted.slots
 
     def emit(self, event: RequestEvent | BaseException) -> None:
-        """Add an event to the stream."""
+        """Add an event or an error to the stream."""
         self.stream.put(self.index, event)
 
 
 class DecodeWorker:
-    """Continuous batching of requests with different recipes; only the engine's thread calls `run_pass`.
+    """The unfinished requests of an engine and their sessions; only the engine's thread calls `run_pass`.
 
-    New requests are probed in one batch, the scheduler chooses who gets free rows, and each pass goes to the
-    session whose rows have had the least time.
+    New requests of one recipe are probed in one batch, the scheduler chooses which waiting requests get free rows,
+    and each forward pass is run for the session with the least time per row.
     """
 
     def __init__(
@@ -104,12 +104,12 @@ class DecodeWorker:
         self._longest_prompt = 1
 
     def add(self, request: ActiveRequest) -> None:
-        """Accept a request."""
+        """Add a new request, which the next `run_pass` can plan."""
         self.requests[request.request_id] = request
         self._metrics.prompt_tokens.inc(request.prompt_tokens)
 
     def run_pass(self) -> None:
-        """Plan and admit requests, then run one forward pass."""
+        """Plan and admit requests, then run one forward pass of one session."""
         self._drop_cancelled()
         self._plan()
         self._admit()
@@ -119,7 +119,7 @@ class DecodeWorker:
         self._step()
 
     def refuse_all(self) -> None:
-        """End every request that is left."""
+        """End every unfinished request with an error, and close all sessions."""
         for request in list(self.requests.values()):
             message = "the server stopped before the answer was complete; try again later"
             self._end(request, "refused", ServerError(message, "draining"))
@@ -153,14 +153,14 @@ class DecodeWorker:
                 self._end(active, "expired", ServerError(message, "deadline_exceeded"))
 
     def _plan(self) -> None:
-        """Probe new requests of one recipe in one batch; the recipe of the oldest request goes first."""
+        """Probe the new requests that have the recipe of the oldest one, in one batch of limited size."""
         new = [active for active in self.requests.values() if active.planned is None]
         if new:
             limit = self._settings.max_batch_size if self._sessions else default_batch_size(self._model)
             self._probe([active for active in new if active.request.recipe == new[0].request.recipe][:limit])
 
     def _probe(self, batch: list[ActiveRequest]) -> None:
-        """Probe requests of one recipe together, or one by one if that fails."""
+        """Plan requests of one recipe with one batch of probes, or one by one if the batch fails."""
         started, recipe = time.monotonic(), batch[0].request.recipe
         prompts = [torch.tensor(active.request.prompt_ids) for active in batch]
         caps = [active.request.max_new_tokens or MAX_SLOTS for active in batch]
@@ -182,7 +182,7 @@ class DecodeWorker:
             self._queue(active, plan)
 
     def _queue(self, active: ActiveRequest, plan: Plan) -> None:
-        """Let a planned request wait, or refuse it if its deadline cannot be met."""
+        """Put a planned request into the waiting state, or refuse it if its deadline cannot be met."""
         predicted = active.predicted
         seconds = self.estimator.shortest_pass * predicted.min_passes
         if time.monotonic() + seconds > active.deadline:
@@ -202,7 +202,7 @@ class DecodeWorker:
         waiting = [active for active in planned if active.session is None]
         if running and not self._scheduler.refills:
             return
-        for active in waiting:  # estimates change while they wait
+        for active in waiting:  # estimates change while requests wait
             active.predicted_seconds = self.estimator.seconds(active.request.recipe, active.predicted.tokens)
         budget = self._settings.max_reserved_tokens or self.max_batch_size * self._model.max_seq_len
         while waiting and len(running) < self.max_batch_size:
@@ -219,7 +219,7 @@ class DecodeWorker:
         active.session = self._session_for(active)
         active.started = active.started or time.monotonic()
         active.tokens_computed = active.passes_taken = 0
-        generators = RowGenerators([active.request.seed], self._model.device)  # a restart draws the same
+        generators = RowGenerators([active.request.seed], self._model.device)  # a restarted row draws the same numbers
         active.session.add(replace(active.planned, generators=generators))
         if active.request.stream_frames:
             active.trace = RowTrace(self._model.tokenizer, self._model.ids)
@@ -227,7 +227,7 @@ class DecodeWorker:
             active.emit(active.trace.begin(blank))
 
     def _session_for(self, active: ActiveRequest) -> DecodeSession:
-        """Return the latest session with room for the request, or a new one."""
+        """Return the newest session that has a free row for the request, or a new session."""
         for session in reversed(self._sessions):
             if not active.alone and session.has_room(active.request.recipe, active.prompt_tokens):
                 return session
@@ -244,7 +244,7 @@ class DecodeWorker:
         return session
 
     def _step(self) -> None:
-        """Run one pass of the session whose rows have had the least time."""
+        """Close sessions without rows, and run one pass of the session with the least time per row."""
         for session in [session for session in self._sessions if not session.running]:
             session.close()
             self._sessions.remove(session)
@@ -265,10 +265,10 @@ class DecodeWorker:
             self._publish(step)
 
     def _restart(self, session: DecodeSession, rows: list[ActiveRequest], error: Exception) -> None:
-        """Restart the rows of a failed pass, each alone; a row that fails alone is refused.
+        """Restart the rows of a failed pass, each in a batch of one; end a row that failed alone with an error.
 
-        A restarted row decodes the same text again, so streamed text stays true. If memory ran out, fewer
-        rows share a pass from now on instead.
+        A restarted row decodes the same text again, so text that was already streamed stays valid. If memory ran out,
+        the maximum batch size is reduced instead.
         """
         self._sessions.remove(session)
         out_of_memory = is_out_of_memory(error)
@@ -302,7 +302,7 @@ class DecodeWorker:
         self._metrics.count_passes(num_passes, sum(taken), tokens, padded, seconds)
 
     def _publish(self, step: Step) -> None:
-        """Emit the events of a step."""
+        """Emit the events of a step to the streams of its rows."""
         finished = {row.request_id: row for row in step.finished}
         start, tokens, horizons = step.canvas.start, step.canvas.tokens.tolist(), step.canvas.horizon.tolist()
         for row, request_id in enumerate(step.request_ids):
@@ -311,13 +311,13 @@ class DecodeWorker:
                 answer_ids = tokens[row][start : start + horizons[row]]
                 try:
                     self._publish_row(active, step, row, answer_ids, finished.get(active.request_id))
-                except Exception as error:  # tokenizers are third-party code
+                except Exception as error:  # tokenizers are third-party code and may raise anything
                     self._end(active, "failed", client_error(error))
 
     def _publish_row(
         self, active: ActiveRequest, step: Step, row: int, answer_ids: list[int], finished: FinishedRow | None
     ) -> None:
-        """Emit the text that became final, or the frame, and the answer once it is finished."""
+        """Emit the text that became final, or the canvas as a frame, and the answer if the row is finished."""
         delta = active.detokenizer.update(answer_ids, finished=finished is not None)
         if delta and active.first_text is None:
             active.first_text = time.monotonic()
@@ -360,7 +360,7 @@ class DecodeWorker:
         self._end(active, "answered")
 
     def _end(self, active: ActiveRequest, outcome: str, error: LastwordError | None = None) -> None:
-        """Remove a request."""
+        """Remove a request from its session and the engine, count its outcome, and emit the error if any."""
         if active.session is not None:
             active.session.remove(active.request_id)
         del self.requests[active.request_id]
@@ -370,7 +370,7 @@ class DecodeWorker:
 
 
 def _finish_early(step: Step, row: int) -> FinishedRow:
-    """Return the finished row of an answer that a stop string ended."""
+    """Return the finished row of an answer that a stop string ended before its row was finished."""
     canvas = tree_to(tree_map(lambda rows: rows[row : row + 1], step.canvas), CPU)
     request, cost = step.requests[row], step.cost.row(row)
     plan = request.plan
@@ -378,7 +378,7 @@ def _finish_early(step: Step, row: int) -> FinishedRow:
 
 
 def client_error(error: Exception) -> LastwordError:
-    """Return the error for a client, without details unless its request is wrong."""
+    """Return the error to send: errors of the request unchanged, others logged and without details."""
     if isinstance(error, REQUEST_ERRORS):
         return error
     log.error("a request failed", exc_info=error)
@@ -386,7 +386,7 @@ def client_error(error: Exception) -> LastwordError:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Return whether the memory of the device ran out."""
+    """Return whether the error was caused by a lack of device or host memory."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "allocate memory" in str(error)
 
 
@@ -394,15 +394,15 @@ EngineState = Literal["starting", "ready", "draining", "stopped"]
 
 
 class Lifecycle(ABC):
-    """Starts, takes requests, drains and stops; `state` changes under one lock, and never goes back."""
+    """A base class of engines whose `state` only moves forward through `STATES`, under a lock."""
 
     STATES: tuple[EngineState, ...] = ("starting", "ready", "draining", "stopped")
 
     def __init__(self, drain_timeout: float) -> None:
-        self.fault: BaseException | None = None  # the error that stopped it
+        self.fault: BaseException | None = None  # the error that stopped the engine
         self.state: EngineState = "starting"
         self._drain_timeout, self._drain_deadline = drain_timeout, math.inf
-        self._lock = RLock()  # a signal may interrupt the thread that holds it
+        self._lock = RLock()  # reentrant, because a signal handler may interrupt the thread that holds it
 
     @abstractmethod
     def start(self) -> None: ...
@@ -411,7 +411,7 @@ class Lifecycle(ABC):
     async def stop(self, seconds: float | None = None) -> None: ...
 
     def drain(self, seconds: float | None = None) -> None:
-        """Refuse new requests, and unfinished ones after `seconds` (default: `settings.drain_timeout`)."""
+        """Refuse new requests now, and end unfinished ones after `seconds` (default: the drain timeout)."""
         self._drain_deadline = time.monotonic() + (self._drain_timeout if seconds is None else seconds)
         self._enter("draining")
 
@@ -425,14 +425,14 @@ class Lifecycle(ABC):
 
 
 class LengthProbe(NamedTuple):
-    """A request for a length distribution, and the function that predicts it."""
+    """A request for a length distribution: its future result, and the function that predicts it."""
 
     result: Future[LengthDistribution]
     predict: Callable[[], LengthDistribution]
 
 
 class ServerEngine(Lifecycle):
-    """A model with a thread that decodes; the event loop submits requests and reads their event streams."""
+    """A model and a decoding thread; the event loop submits requests and reads their event streams."""
 
     def __init__(
         self,
@@ -453,7 +453,7 @@ class ServerEngine(Lifecycle):
 
     @property
     def num_unfinished(self) -> int:
-        """Number of requests that are running or waiting."""
+        """The number of requests that are running or waiting."""
         return len(self._worker.requests) + self._inbox.qsize()
 
     def load(self) -> EngineLoad:
@@ -466,12 +466,12 @@ class ServerEngine(Lifecycle):
         self._thread.start()
 
     async def stop(self, seconds: float | None = None) -> None:
-        """Drain, and wait until the thread has ended."""
+        """Drain the engine, and wait until its thread has ended."""
         self.drain(seconds)
         await asyncio.to_thread(self._thread.join)
 
     def submit(self, requests: Sequence[ServerRequest]) -> EventStream:
-        """Submit requests, all or none, and return the stream of their events."""
+        """Submit all requests or, if there are too many, none; return the stream of their events."""
         stream, now = EventStream(len(requests)), time.monotonic()
         guess = self.model.default_max_new_tokens // 2
         with self._lock:
@@ -495,7 +495,7 @@ class ServerEngine(Lifecycle):
     async def lengths(
         self, prompt_ids: Sequence[int], limit: int, ends: str, interpretation: Interpretation
     ) -> LengthDistribution:
-        """Return the length distribution that one probe predicts, as `lastword.predict_length` does."""
+        """Return the length distribution from one probe, as `lastword.predict_length` does."""
         options: dict[str, Any] = {"limit": limit, "ends": ends, "interpretation": interpretation}
         probe = LengthProbe(Future(), partial(predict_length, self.model, list(prompt_ids), **options))
         with self._lock:
@@ -504,7 +504,7 @@ class ServerEngine(Lifecycle):
         return await asyncio.wrap_future(probe.result)
 
     def _check_capacity(self, count: int) -> None:
-        """Raise an error if this number of requests cannot be accepted."""
+        """Raise SettingError if `count` requests never fit into the queue, ServerError if not at present."""
         self._check_accepting()
         queue_size, unfinished = self.settings.max_queue_size, self.num_unfinished
         room = queue_size + self.settings.max_batch_size
@@ -516,7 +516,7 @@ class ServerEngine(Lifecycle):
             raise ServerError(f"{message} in {seconds:.0f} seconds", "overloaded", retry_after=max(1, round(seconds)))
 
     def _run(self) -> None:
-        """Receive requests and run passes until the engine is drained; runs in the thread."""
+        """Receive requests and run passes until the engine is drained; this is the thread's function."""
         try:
             limit = min(WARMUP_SLOTS, self.model.default_max_new_tokens)
             predict_length(self.model, [self.model.ids.end], limit=limit)
@@ -528,13 +528,13 @@ class ServerEngine(Lifecycle):
             self.fault = error
             log.exception("the engine stopped")
         finally:
-            self._enter("stopped")  # nothing is put into the inbox from now on
+            self._enter("stopped")  # from now on, `submit` raises an error
             while not self._inbox.empty():
                 self._receive()
             self._worker.refuse_all()
 
     def _receive(self) -> None:
-        """Take new requests from the inbox, and wait a moment for the first one if nothing is running.
+        """Move new requests from the inbox to the worker, and wait up to IDLE_SECONDS if the worker has none.
 
         Only one length probe is run between two passes, so that probes do not delay running answers.
         """

@@ -1,4 +1,4 @@
-"""Prometheus metrics of an engine, and of several replicas on one page."""
+"""Prometheus metrics of one engine, and of several replicas merged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REPLICA_LABEL = "replica"
 
 
 class EngineMetrics:
-    """Metrics of one engine, updated by its thread; a metric that vLLM has as well has its name."""
+    """Prometheus metrics of one engine, updated by its thread; metrics that vLLM also has keep vLLM's names."""
 
     def __init__(self) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -70,7 +70,7 @@ class EngineMetrics:
         self._computed.inc(padded_tokens)
 
     def count_answer(self, answer: RequestFinished, predicted: PredictedWork, first_text_seconds: float | None) -> None:
-        """Count a finished answer."""
+        """Count a finished answer; `first_text_seconds` is None if no text was emitted."""
         cost, tokens = answer.generation.cost, answer.num_tokens
         self._success.labels("length" if answer.truncated else "stop").inc()
         self._tokens.inc(tokens)
@@ -87,7 +87,7 @@ class EngineMetrics:
 
 
 class ReplicaStatus(NamedTuple):
-    """The load and the metrics of a replica."""
+    """The load of a replica, and its metrics in Prometheus's text format."""
 
     replica: str
     load: EngineLoad
@@ -95,10 +95,10 @@ class ReplicaStatus(NamedTuple):
 
 
 def merge_metrics(statuses: Sequence[ReplicaStatus]) -> bytes:
-    """Return the metrics of all replicas on one page, and their predicted work.
+    """Return the metrics and the predicted work of all replicas in Prometheus's text format.
 
-    Every sample gets the name of its replica as a label. Sums are left to Prometheus: a sum falls when a
-    replica goes, which reads as a counter that restarted.
+    Every sample is labelled with its replica and not summed: a sum would fall when a replica is removed, which
+    Prometheus would take for a restarted counter.
     """
     from prometheus_client import Metric, generate_latest
     from prometheus_client.core import GaugeMetricFamily

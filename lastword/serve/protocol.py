@@ -1,4 +1,4 @@
-"""Request and response bodies of the HTTP API (pydantic), and errors in OpenAI's shape."""
+"""Request and response bodies of the HTTP API (pydantic), and errors in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ NOT_SUPPORTED = "Not supported: "
 
 
 def unsupported(reason: str) -> Any:
-    """Declare a field that is not supported; its type has only values without effect, which clients send."""
+    """Return the field of an unsupported option; its type allows only the no-op values that clients send."""
     return Field(None, description=f"{NOT_SUPPORTED}{reason}.")
 
 
 def _explain(allowed: str) -> WrapValidator:
-    """Return a validator that reports one sentence instead of an error per branch of a union."""
+    """Return a validator whose only error is the sentence `allowed`, not one error per branch of a union."""
 
     def check(value: object, validate: Callable[[object], object]) -> object:
         try:
@@ -71,13 +71,13 @@ TEXT_ONLY = "the model reads and writes text"
 
 
 class StrictModel(BaseModel):
-    """A part of a request, without unknown fields and conversions."""
+    """The base class of request bodies and their parts: unknown fields and type conversions are rejected."""
 
     model_config = STRICT
 
 
 class TextPart(StrictModel):
-    """A part of a message; parts are joined without separators."""
+    """A text part of a chat message; the parts of a message are joined without separators."""
 
     type: Literal["text"]
     text: LongText
@@ -91,7 +91,7 @@ TurnContent = Annotated[
 
 
 class ChatTurn(StrictModel):
-    """A turn of a conversation; clients may send back an answer of this server unchanged."""
+    """A chat message; an `AssistantMessage` of this server is valid, so clients can send it back."""
 
     role: Literal["system", "developer", "user", "assistant"]
     content: TurnContent
@@ -103,19 +103,19 @@ class ChatTurn(StrictModel):
     function_call: None = unsupported(NO_TOOLS)
 
 
-# Only the first error is reported, and a body can hold a million turns.
+# fail_fast: a body can hold a million messages, and only the first error is reported.
 ChatTurns = Annotated[list[ChatTurn], Field(min_length=1, fail_fast=True)]
 
 
 class StreamOptionsBody(StrictModel):
-    """Options of a stream."""
+    """The `stream_options` of a request."""
 
     include_usage: bool | None = Field(None, description="End the stream with a chunk that holds the usage.")
     include_obfuscation: Off | None = unsupported("chunks are not padded")
 
 
 class AnswerRequest(StrictModel):
-    """Fields that chat and completion requests share."""
+    """The fields that chat and completion requests share."""
 
     model: Text = Field(description="the name of the model, as listed by /v1/models")
     n: int | None = Field(None, ge=1, description="Number of answers per prompt.")
@@ -147,7 +147,7 @@ class AnswerRequest(StrictModel):
 
 
 class TextFormat(StrictModel):
-    """The only `response_format`."""
+    """The only supported `response_format`: plain text."""
 
     type: Literal["text"]
 
@@ -200,7 +200,7 @@ class CompletionRequest(AnswerRequest):
 
 
 class LengthsRequest(StrictModel):
-    """The body of a request to /v1/lengths: a prompt or messages."""
+    """The body of a request to /v1/lengths, with either a prompt or messages."""
 
     model: Text | None = Field(None, description="The name of the model; optional.")
     prompt: OnePrompt | None = None
@@ -230,7 +230,7 @@ EndedBy = Literal["model", "stop", "cap", "canvas"]
 
 
 class ErrorBody(BaseModel):
-    """An error: a message for people and a code for programs."""
+    """The error object of a response: a message for people and a code for programs."""
 
     message: str
     type: str
@@ -245,7 +245,7 @@ class ErrorResponse(BaseModel):
 
 
 class Usage(BaseModel):
-    """Numbers of tokens; a prompt with several answers counts once."""
+    """The token counts of a response; a prompt with several answers is counted once."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -253,12 +253,12 @@ class Usage(BaseModel):
 
 
 class AnswerDetails(BaseModel):
-    """Predicted length, cost and end of an answer.
+    """The predicted length and the cost of an answer, and how it ended.
 
-    For several answers together: sums, the longest times, and null for values that differ.
+    For several answers together: sums, the longest times, the first seed, and null for values that differ.
     """
 
-    predicted_length: float | None  # the mean; None: the length policy predicts nothing
+    predicted_length: float | None  # the mean; None: the length policy does not predict lengths
     quantiles: dict[str, int] | None
     horizon: int  # planned number of slots
     forward_passes: int  # including the probe
@@ -272,7 +272,7 @@ class AnswerDetails(BaseModel):
 
 
 class AssistantMessage(BaseModel):
-    """The turn of the assistant."""
+    """The message in a chat response."""
 
     role: Literal["assistant"] = "assistant"
     content: str
@@ -280,7 +280,7 @@ class AssistantMessage(BaseModel):
 
 
 class ResponseChoice(BaseModel):
-    """An answer."""
+    """The fields that chat and completion choices share."""
 
     index: int
     logprobs: None = None
@@ -289,19 +289,19 @@ class ResponseChoice(BaseModel):
 
 
 class ChatChoice(ResponseChoice):
-    """An answer to a conversation."""
+    """An entry of `choices` in a chat response."""
 
     message: AssistantMessage
 
 
 class CompletionChoice(ResponseChoice):
-    """An answer to a prompt."""
+    """An entry of `choices` in a completion response."""
 
     text: str
 
 
 class AnswerResponse(BaseModel):
-    """Fields that chat and completion responses share."""
+    """The fields that chat and completion responses share."""
 
     id: str
     created: int
@@ -326,15 +326,15 @@ class CompletionResponse(AnswerResponse):
 
 
 class ServedModel(BaseModel):
-    """Limits of the model and everything its answers depend on."""
+    """The limits of the served model, and the settings and hardware that affect its answers."""
 
-    chat: bool  # whether it has a chat template
+    chat: bool  # whether the model has a chat template
     default_max_new_tokens: int  # largest horizon that the server allows
     max_seq_len: int  # tokens of prompt and answer together
-    weights: str  # fingerprint
+    weights: str  # fingerprint of the weights
     dtype: str
     hardware: str
-    recipe: str  # of requests without one
+    recipe: str  # label of the default recipe
 
 
 class ModelResponse(BaseModel):
@@ -348,14 +348,14 @@ class ModelResponse(BaseModel):
 
 
 class ModelsResponse(BaseModel):
-    """The list of models, which has one entry."""
+    """The response of /v1/models, which lists one model."""
 
     object: Literal["list"] = "list"
     data: list[ModelResponse]
 
 
 class LengthsResponse(BaseModel):
-    """The length distribution of an answer; lengths include the end token."""
+    """The response of /v1/lengths: a length distribution; lengths include the end token."""
 
     object: Literal["lengths"] = "lengths"
     model: str
@@ -364,12 +364,12 @@ class LengthsResponse(BaseModel):
     mean: float  # lengths beyond the limit count as `limit`
     quantiles: dict[str, int]
     curve: list[float]  # survival function at 0, 1, ... limit
-    tail: float  # probability of a longer answer than `limit`
+    tail: float  # probability that the answer is longer than `limit`
     interpretation: str
 
 
 class HealthResponse(BaseModel):
-    """State of the server."""
+    """The response of /health; `counts` are the running and waiting answers and, on Ray, the replicas."""
 
     live: bool = True
     ready: bool
@@ -379,12 +379,12 @@ class HealthResponse(BaseModel):
 
     @classmethod
     def of(cls, state: str, **counts: int) -> HealthResponse:
-        """Return the response for a state."""
+        """Return the response for an engine state; `ready` and `draining` follow from it."""
         return cls(ready=state == "ready", draining=state == "draining", state=state, counts=counts)
 
 
 def from_validation_error(kind: type[BaseModel], errors: Sequence[Mapping[str, Any]]) -> InvalidRequestError:
-    """Return the first error that pydantic found in a body, in a sentence that names the field."""
+    """Return an error that describes the first pydantic error of a body and names its field."""
     field, first = first_error(errors)
     if first["type"] == "extra_forbidden":
         near = difflib.get_close_matches(field, kind.model_fields, n=1)

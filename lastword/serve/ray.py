@@ -1,4 +1,4 @@
-"""The server on a Ray cluster: replicas of a model behind the application of one process."""
+"""The server on a Ray cluster: one HTTP process in front of replicas of a model."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from lastword.version import __version__
 
 log = logging.getLogger("lastword.serve")
 
-MIN_RAY_VERSION = (2, 60)  # the router, policies and broadcasts differ in older versions
-OBJECT_STORE_BYTES = 100_000_000  # of a local cluster; only text passes through it
+MIN_RAY_VERSION = (2, 60)  # the router, policy and broadcast APIs of Ray Serve differ in older versions
+OBJECT_STORE_BYTES = 100_000_000  # of a local cluster; only text passes through the store
 DEPLOYMENT = "replica"
 ROUTER = "lastword.serve.routing:LeastLoadedRouter"
 POLICY = "lastword.serve.routing:AutoscalingPolicy"
-MAX_TRIES = 3  # replicas per request
+MAX_TRIES = 3  # replicas that a request is sent to at most
 MAX_CONSTRUCTOR_TRIES = 2  # per replica
-SPARE_REQUESTS = 32  # per replica, beyond its queue, which the replica refuses itself
+SPARE_REQUESTS = 32  # per replica, above its queue size, so that the replica itself refuses them
 HEALTH_SECONDS = 2.0  # between two health checks of a replica
-POLL_SECONDS = 0.2  # between two checks of the clock or the deployment
+POLL_SECONDS = 0.2  # between two checks of a deadline or of the deployment
 STATUS_SECONDS = 2.0  # for all replicas to report their status
 
 
 class ServeReplica:
-    """The class that Ray Serve deploys: an engine and its service. It loads the weights on its machine."""
+    """The class that Ray Serve deploys: an engine and its service, with weights loaded on its machine."""
 
     def __init__(self, source: ModelSource, name: str, settings: ServerSettings, version: str) -> None:
         if version != __version__:
@@ -65,7 +65,7 @@ class ServeReplica:
         self.check_health()
 
     async def call(self, method: str, *arguments: Any) -> AsyncGenerator[Any, None]:
-        """Yield the items or the result of a method of the service."""
+        """Call a method of the service; yield its items, or its result as the only item."""
         self._requests += 1
         try:
             result = getattr(self._service, method)(*arguments)
@@ -86,24 +86,24 @@ class ServeReplica:
         self._engine.drain(seconds)
 
     def record_routing_stats(self) -> dict[str, Any]:
-        """Return the load for Ray's router."""
+        """Return a ReplicaReport as a dictionary, which Ray passes to the router."""
         tokens = self._engine.load().tokens
         if self._requests:
             self._tokens_per_request = tokens / self._requests
         return ReplicaReport(tokens, self._tokens_per_request, self._requests)._asdict()
 
     def record_autoscaling_stats(self) -> dict[str, float]:
-        """Return the load for the autoscaling policy."""
+        """Return the predicted seconds of work, which Ray passes to the autoscaling policy."""
         return {LOAD_METRIC: self._engine.load().seconds}
 
     def check_health(self) -> None:
-        """Raise an error if Ray must replace this replica."""
+        """Raise RuntimeError if the engine failed, so that Ray replaces this replica."""
         if self._engine.fault is not None:
             raise RuntimeError("the engine stopped") from self._engine.fault
 
 
 def failure_reason(status: Any) -> str:
-    """Return the last error message in the status of an application."""
+    """Return the last error message in the status of a Ray Serve application."""
     messages = [status.message, *(deployment.message for deployment in status.deployments.values())]
     lines = [line.strip() for text in messages for line in (text or "").splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b.*:", line)]
@@ -111,10 +111,10 @@ def failure_reason(status: Any) -> str:
 
 
 class ReplicatedService(Lifecycle):
-    """A server backend of replicas of a model, which it starts and stops as a Ray Serve application.
+    """A server backend that runs replicas of a model as a Ray Serve application.
 
-    An answer depends on its request only, so a request is retried on another replica if its replica dies
-    before the client was sent anything.
+    An answer depends on its request only, so a request is sent to another replica if its replica dies before anything
+    was sent to the client.
     """
 
     def __init__(self, source: ModelSource, name: str, settings: ServerSettings, replicas: ReplicaSettings) -> None:
@@ -126,12 +126,12 @@ class ReplicatedService(Lifecycle):
             resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
             self._gpus = 1.0 if resources.get("GPU", 0) > 0 else 0.0
         self._handle: Any = None
-        self._unfinished = 0  # requests
+        self._unfinished = 0  # number of requests
         self._statuses: list[ReplicaStatus] = []  # as last reported
         self._watcher: asyncio.Task[None] | None = None
 
     def check_room(self) -> None:
-        """Raise SettingError if an idle cluster of this size could not hold the replicas."""
+        """Raise SettingError if the cluster is too small for `min_replicas`, even when it is idle."""
         needs = {"CPU": self._replicas.cpus, "GPU": self._gpus}
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
         room = 0.0
@@ -164,12 +164,12 @@ class ReplicatedService(Lifecycle):
         return await self._call_once("served_model")
 
     async def _call_once(self, method: str, *arguments: Any) -> Any:
-        """Return the result of a method of the service in a replica."""
+        """Return the only item that `_call` yields."""
         async with aclosing(self._call(method, *arguments)) as results:
             return await anext(results)
 
     async def _call(self, method: str, *arguments: Any) -> AsyncGenerator[Any, None]:
-        """Yield what a method of the service yields in a replica; an error there is raised here."""
+        """Call a method of the service in a replica and yield its items; its errors are raised here."""
         self._check_accepting()
         if self._handle is None:
             raise ServerError("no replica is ready yet; try again later", "starting")
@@ -205,7 +205,7 @@ class ReplicatedService(Lifecycle):
         return merge_metrics(await self._replica_statuses())
 
     async def _replica_statuses(self) -> list[ReplicaStatus]:
-        """Return the status of every replica; the last ones if a replica does not report in time."""
+        """Return the status of every replica, or the last known ones if a replica does not report in time."""
         if self._handle is not None:
             try:
                 broadcast = self._handle.broadcast("status")
@@ -229,7 +229,7 @@ class ReplicatedService(Lifecycle):
 
     def _wait_for_replicas(self) -> Any:
         """Deploy the replicas and return a handle once the minimum number is ready; None if the server stops."""
-        serve.start(proxy_location="Disabled")  # this process listens itself
+        serve.start(proxy_location="Disabled")  # this process listens, not Ray's proxy
         logging.getLogger("ray.serve").setLevel(logging.WARNING)
         if self.application in serve.status().applications:
             serve.delete(self.application)  # left by a server that was killed
@@ -241,7 +241,7 @@ class ReplicatedService(Lifecycle):
         while self.state == "starting":
             status = serve.status().applications[self.application]
             if status.status == "RUNNING":
-                handle.broadcast("status").results()  # starts the router
+                handle.broadcast("status").results()  # starts the router of the handle
                 return handle
             if status.status in ("DEPLOY_FAILED", "UNHEALTHY"):
                 raise SettingError(f"no replica could be started: {failure_reason(status)}")
@@ -269,7 +269,7 @@ class ReplicatedService(Lifecycle):
             **({"num_replicas": replicas.min_replicas} if is_fixed else {"autoscaling_config": autoscaling}),
             "ray_actor_options": {"num_cpus": replicas.cpus, "num_gpus": self._gpus},
             "max_ongoing_requests": settings.max_queue_size + settings.max_batch_size + SPARE_REQUESTS,
-            "graceful_shutdown_timeout_s": settings.request_timeout,  # a removed replica answers first
+            "graceful_shutdown_timeout_s": settings.request_timeout,  # a removed replica first finishes its requests
             "graceful_shutdown_wait_loop_s": 0.5,
             "health_check_period_s": HEALTH_SECONDS,
             "max_constructor_retry_count": MAX_CONSTRUCTOR_TRIES,
@@ -282,7 +282,7 @@ class ReplicatedService(Lifecycle):
         }
 
     async def _watch(self) -> None:
-        """Wait until the service is drained; after the deadline, let replicas refuse unfinished requests."""
+        """Wait until the service is drained; after the deadline, make replicas end unfinished requests."""
         while time.monotonic() < self._drain_deadline and (self._unfinished or self.state != "draining"):
             await asyncio.sleep(POLL_SECONDS)
         if self._unfinished:
@@ -296,9 +296,9 @@ class ReplicatedService(Lifecycle):
 
 @contextmanager
 def ray_cluster(address: str | None, print_line: Callable[[str], None]) -> Iterator[None]:
-    """Connect to a cluster, or to a new one of this machine that ends with the context."""
+    """Connect to the Ray cluster at `address`; without one, start a local cluster and stop it at exit."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # else a late thread of Serve starts another Ray
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # otherwise a late thread of Serve starts another Ray
     if tuple(int(part) for part in ray.__version__.split(".")[:2]) < MIN_RAY_VERSION:
         oldest = ".".join(map(str, MIN_RAY_VERSION))
         raise ExtraError(
@@ -316,12 +316,12 @@ def ray_cluster(address: str | None, print_line: Callable[[str], None]) -> Itera
                 logging_level=logging.ERROR,
             )
         else:
-            os.environ.setdefault("RAY_AUTH_MODE", "token")  # the default of clusters
+            os.environ.setdefault("RAY_AUTH_MODE", "token")  # clusters use tokens by default
             print_line(f"lastword joins the Ray cluster {address}")
             connect(ray, address)
         yield
     finally:
-        ray.shutdown()  # only disconnects from a cluster that was joined
+        ray.shutdown()  # a cluster that was joined keeps running
 
 
 def serve_on_ray(
@@ -336,7 +336,7 @@ def serve_on_ray(
 ) -> None:
     """Serve replicas until a signal: the first drains them, a second stops them.
 
-    Other options are those of `Server`.
+    `options` are passed to `Server`.
     """
     with ray_cluster(address, print_line):
         service = ReplicatedService(source.with_absolute_paths(), name, settings, replicas)
@@ -344,6 +344,6 @@ def serve_on_ray(
         try:
             Server(service, service, name=name, settings=settings, print_line=print_line, **options).run()
         finally:
-            # A local cluster ends as a whole.
+            # A local cluster is stopped with all its applications.
             if address is not None and service.application in serve.status().applications:
                 serve.delete(service.application)

@@ -1,4 +1,4 @@
-"""Requests to the engine, and the events and errors that answer them."""
+"""Requests to the engine, and the events and errors that it returns."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from lastword.policies.length.policy import Plan
 from lastword.recipe.recipe import Recipe
 from lastword.viz.frames import Frame
 
-# Errors that a changed request can avoid, whenever they are raised: some parts check only while decoding.
+# Errors of the request itself; some parts of a recipe raise them only while decoding.
 REQUEST_ERRORS = (CapacityError, PromptError, RecipeError, SettingError)
 
 
 class ErrorKind(NamedTuple):
-    """The HTTP response to an error."""
+    """The HTTP status, error type and headers for an error."""
 
     status: int
     type: str = "server_error"
     retry_after: int | None = None  # seconds
-    retryable: bool | None = None  # whether the same request may succeed later; None: the status says it
+    retryable: bool | None = None  # sent as X-Should-Retry; None: clients decide by the status
 
 
 INVALID_REQUEST = ErrorKind(400, "invalid_request_error")
-ERROR_KINDS = {  # by code; other codes are kinds of invalid requests
+ERROR_KINDS = {  # by error code; other codes are INVALID_REQUEST
     "invalid_api_key": ErrorKind(401, "authentication_error"),
     "not_found": INVALID_REQUEST._replace(status=404),
     "model_not_found": INVALID_REQUEST._replace(status=404),
@@ -47,7 +47,7 @@ ERROR_KINDS = {  # by code; other codes are kinds of invalid requests
 
 
 class ServerError(LastwordError):
-    """A request that is not answered; programs tell errors apart by `code`."""
+    """An error response of the server; clients distinguish errors by `code`."""
 
     def __init__(
         self, message: str, code: str = "server_error", param: str | None = None, retry_after: int | None = None
@@ -55,11 +55,11 @@ class ServerError(LastwordError):
         super().__init__(message)
         kind = ERROR_KINDS.get(code, INVALID_REQUEST)
         self.kind = kind if retry_after is None else kind._replace(retry_after=retry_after)
-        self.code, self.param = code, param  # the field to change
+        self.code, self.param = code, param  # param: the field to change
 
     @classmethod
     def of(cls, error: Exception) -> ServerError:
-        """Return an error as a client sees it: internal errors without their details."""
+        """Return the error to send to a client: internal errors lose their details."""
         if isinstance(error, REQUEST_ERRORS):
             return InvalidRequestError(str(error))
         if isinstance(error, ServerError):
@@ -68,12 +68,12 @@ class ServerError(LastwordError):
 
     @property
     def body(self) -> dict[str, Any]:
-        """The body of the response, in OpenAI's shape."""
+        """The JSON body of the response, in OpenAI's format."""
         return {"error": {"message": str(self), "type": self.kind.type, "param": self.param, "code": self.code}}
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of the response."""
+        """The headers that the error adds to the response."""
         headers = {"WWW-Authenticate": "Bearer"} if self.kind.status == 401 else {}
         if self.kind.retry_after is not None:
             headers["Retry-After"] = str(self.kind.retry_after)
@@ -83,7 +83,7 @@ class ServerError(LastwordError):
 
 
 class InvalidRequestError(ServerError):
-    """A request that cannot be answered unless the field `param` is changed."""
+    """An error of the request; `param` is the field to change, if it is known."""
 
     def __init__(self, message: str, param: str | None = None, code: str = "invalid_request") -> None:
         super().__init__(message, code, param)
@@ -94,7 +94,7 @@ class ServerRequest:
     """A validated request for one answer. An HTTP request for several answers becomes several of these."""
 
     prompt_ids: tuple[int, ...]
-    recipe: Recipe  # resolved
+    recipe: Recipe  # resolved for the prompt
     seed: int = 0
     max_new_tokens: int | None = None  # a cap; it does not size the canvas
     stop: tuple[str, ...] = ()  # the text ends before the first of these strings
@@ -104,26 +104,26 @@ class ServerRequest:
 
 @dataclass(frozen=True, eq=False)
 class RequestFinished:
-    """The last event: the whole answer."""
+    """The last event of an answer, with its text, cost and times."""
 
     generation: Generation
-    text: str  # without what follows a stop string
-    num_tokens: int  # of the text
+    text: str  # cut before the stop string
+    num_tokens: int  # in `text`
     truncated: bool  # whether a cap or a full canvas cut the answer
     stop_reason: str | None  # the stop string that ended the text
     seconds_queued: float
     seconds_decoding: float
 
 
-# First the plan, then text to append, or a canvas after each pass, and last the whole answer.
+# The events of an answer in order: its plan, then pieces of text or a frame per pass, then RequestFinished.
 RequestEvent = Plan | str | Frame | RequestFinished
 
 
 class EventStream:
-    """The events of the answers to one HTTP request, each with the index of its answer.
+    """A queue of the events of one HTTP request, from the engine's thread to the event loop.
 
-    The engine never waits for a reader. Unread texts are joined and of unread frames the latest is kept, so
-    a slow reader costs no more memory than the answer.
+    Each event has the index of its answer. The engine never waits for a reader: unread texts are joined and only the
+    latest unread frame is kept, so a slow reader costs no more memory than the answer.
     """
 
     def __init__(self, num_answers: int) -> None:
@@ -155,9 +155,9 @@ class EventStream:
             unread.append(event)
 
     async def events(self) -> AsyncGenerator[tuple[int, RequestEvent], None]:
-        """Yield all events; raise the error of the first answer that failed.
+        """Yield events until all answers are finished; raise the error of an answer that failed.
 
-        An error, or closing this generator early, cancels the answers that are unfinished.
+        An error, or closing this generator early, cancels the unfinished answers.
         """
         try:
             while None in self._answers:
@@ -175,7 +175,7 @@ class EventStream:
             self.cancelled = True
 
     async def answers(self) -> list[RequestFinished]:
-        """Return all answers in order, once the events that are left have been read."""
+        """Read the remaining events, then return all answers in order."""
         async for _ in self.events():
             pass
         return [answer for answer in self._answers if answer is not None]

@@ -1,4 +1,4 @@
-"""Routing of requests to replicas and their number, both by predicted work; loaded by Ray Serve.
+"""A request router and an autoscaling policy for Ray Serve, both based on predicted work.
 
 This module does not import torch, because the processes of Ray Serve that load it have no model.
 """
@@ -19,9 +19,9 @@ ReplicaName = TypeVar("ReplicaName")
 
 
 class ReplicaReport(NamedTuple):
-    """The predicted work of a replica, as last reported; without values if it has not reported yet."""
+    """The last reported load of a replica; all values are 0 until its first report."""
 
-    tokens: float = 0.0  # to compute for all unfinished answers
+    tokens: float = 0.0  # still to be computed for all unfinished answers
     tokens_per_request: float = 0.0
     requests: int = 0  # unfinished HTTP requests
 
@@ -29,10 +29,10 @@ class ReplicaReport(NamedTuple):
 def choose_replica(
     reports: Mapping[ReplicaName, ReplicaReport], routed: Mapping[ReplicaName, int], generator: random.Random
 ) -> ReplicaName:
-    """Return the replica with less predicted work of two that are drawn at random (power of two choices).
+    """Draw two replicas at random and return the one with less predicted work (power of two choices).
 
-    The least loaded of all would get every request between two reports. Requests that were routed to a replica
-    and that its report does not count yet are as large as its others, or as those of all replicas.
+    The least loaded of all replicas would get every request until its next report. `routed` counts unfinished requests;
+    those missing from a replica's report count as the average request of that replica, or of all replicas.
     """
     known = [report.tokens_per_request for report in reports.values() if report.tokens_per_request]
     default = sum(known) / len(known) if known else 1.0
@@ -46,24 +46,24 @@ def choose_replica(
 
 
 class LeastLoadedRouter(RequestRouter):
-    """Routes a request to the one of two replicas with less predicted work, or to a random one.
+    """A router for Ray Serve that uses `choose_replica`, or random replicas if `routing` is "random".
 
-    The work of a replica is what it reported last and what was routed to it since.
+    The work of a replica is its last report plus the requests that were routed to it since.
     """
 
     def initialize_state(self, **settings: Any) -> None:
-        """Take the `request_router_kwargs` of the deployment."""
+        """Initialize the router with the `request_router_kwargs` of the deployment."""
         self._is_random = settings.get("routing") == "random"
         self._generator = random.Random(settings.get("seed"))
-        self._routed: dict[str, tuple[ReplicaID, PendingRequest]] = {}  # unfinished requests
+        self._routed: dict[str, tuple[ReplicaID, PendingRequest]] = {}  # by id, until finished
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        """Return the chosen replica, then the others for the case that it is full."""
+        """Return groups of replicas in the order to try: the chosen one, then the others in case it is full."""
         if pending_request is None or not candidate_replicas:
             return [candidate_replicas] if candidate_replicas else []
-        pending_request.routing_context.should_backoff = True  # else Ray retries without a pause
+        pending_request.routing_context.should_backoff = True  # otherwise Ray retries without a pause
         candidates = {replica.replica_id: replica for replica in candidate_replicas}
         chosen = self._choose(candidates)
         self._routed[pending_request.metadata.internal_request_id] = (chosen, pending_request)
@@ -80,21 +80,21 @@ class LeastLoadedRouter(RequestRouter):
         return choose_replica(reports, routed, self._generator)
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
-        """Record the replica that took the request, which may be another one."""
+        """Record the replica that accepted the request, which may differ from the chosen one."""
         key = pending_request.metadata.internal_request_id
         if key in self._routed:
             self._routed[key] = (replica_id, pending_request)
 
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
-        """Forget a finished request."""
+        """Remove a finished request from the routed ones."""
         self._routed.pop(internal_request_id, None)
 
 
 def desired_replicas(seconds: float, target_load: float, current: int, minimum: int, maximum: int) -> int:
-    """Return the number of replicas with `target_load` seconds of predicted work each.
+    """Return the number of replicas, within bounds, for `target_load` seconds of predicted work each.
 
-    It is lower than `current` only if fewer replicas would have less than half of that each, because a
-    replica that is removed and added again loads its weights each time.
+    It is lower than `current` only if each remaining replica would have at most half of `target_load`, because a
+    replica that is removed and added again loads its weights again.
     """
     desired = math.ceil(seconds / target_load)
     if desired < current:
@@ -103,7 +103,7 @@ def desired_replicas(seconds: float, target_load: float, current: int, minimum: 
 
 
 class AutoscalingPolicy:
-    """Ray Serve's autoscaling policy: the predicted seconds of all replicas, divided by `target_load`."""
+    """An autoscaling policy for Ray Serve: `desired_replicas` for the predicted seconds of all replicas."""
 
     def __init__(self, target_load: float) -> None:
         self._target_load = target_load

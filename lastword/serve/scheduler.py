@@ -15,25 +15,25 @@ from lastword.policies.length.wrappers import combined_traits
 from lastword.policies.unmask.schedule import EqualShares
 from lastword.recipe.recipe import Recipe
 
-EARLY_QUANTILE = 0.05  # deadlines are compared with this quantile of the predicted length
-MIN_PROMPT_TOKENS = 256  # room for the prompt in every row
-MAX_OVERTAKEN = 32  # times that others may start before a request that does not fit
-MAX_RECIPES = 256  # recipes with an average; each temperature is another recipe
+EARLY_QUANTILE = 0.05  # of the predicted length; a deadline must suffice for an answer of this length
+MIN_PROMPT_TOKENS = 256  # the smallest `max_prompt_tokens` of a session
+MAX_OVERTAKEN = 32  # how often later requests may start before one that does not fit
+MAX_RECIPES = 256  # recipes that have averages; each temperature is another recipe
 LEARNING_RATE = 0.1  # weight of the latest observation
-DEFAULT_PASS_SECONDS = 0.02  # until the first pass
+DEFAULT_PASS_SECONDS = 0.02  # before the first pass is measured
 SHORTEST_PASS_GROWTH = 1.02  # per pass, so that an old minimum is forgotten
 
 
 class PredictedWork(NamedTuple):
-    """Predicted work of a request."""
+    """The predicted length and cost of a request."""
 
-    slots: int  # to reserve
-    tokens: float  # expected number
-    min_passes: int  # of the shortest likely answer
+    slots: int  # to be reserved
+    tokens: float  # expected length of the answer
+    min_passes: int  # forward passes of the shortest likely answer
 
     @classmethod
     def of(cls, recipe: Recipe, plan: Plan) -> PredictedWork:
-        """Return the predicted work of a plan of one row."""
+        """Return the predicted work of a plan with one row."""
         horizon, lengths = plan.max_horizon, plan.lengths
         keeps_length = combined_traits(recipe.length).resizes == "never"
         tokens, shortest = float(horizon), horizon if keeps_length else 1
@@ -44,19 +44,19 @@ class PredictedWork(NamedTuple):
 
 
 class EngineLoad(NamedTuple):
-    """The work of an engine."""
+    """The unfinished answers of an engine and their predicted work."""
 
     running: int  # answers in running batches
     waiting: int  # other unfinished answers
-    seconds: float  # predicted to finish all of them
-    tokens: float  # predicted to compute for them
+    seconds: float  # predicted time until all of them are finished
+    tokens: float  # predicted number of tokens still to be computed
 
 
 def min_forward_passes(recipe: Recipe, tokens: int) -> int:
     """Return the fewest forward passes in which the recipe can decode this number of tokens.
 
-    A commit rule that reads the answer may fill all of it in one pass, and most unmask rules may fill a
-    block in one. Equal shares fill as many tokens per pass as they declare, but at least one.
+    A commit rule that reads the answer may fill all masks in one pass, and most unmask rules may fill a block in
+    one. With an `EqualShares` schedule, `max_passes` of the unmask rule is the number of passes per block.
     """
     if recipe.commit.traits.reads_answer:
         return 1
@@ -68,13 +68,13 @@ def min_forward_passes(recipe: Recipe, tokens: int) -> int:
 
 
 class RecipeAverages(dict[Recipe, float]):
-    """An exponential moving average per recipe, 1 at first; the least recently updated recipe is forgotten."""
+    """Exponential moving averages by recipe, initially 1; MAX_RECIPES recently updated ones are kept."""
 
     def __missing__(self, recipe: Recipe) -> float:
         return 1.0
 
     def observe(self, recipe: Recipe, value: float) -> None:
-        """Add an observation."""
+        """Update the average of a recipe with an observed value."""
         average = self.pop(recipe, value)
         self[recipe] = average + LEARNING_RATE * (value - average)
         if len(self) > MAX_RECIPES:
@@ -83,42 +83,42 @@ class RecipeAverages(dict[Recipe, float]):
 
 @dataclass
 class WorkEstimator:
-    """Estimates the remaining work of requests from finished ones, in seconds and in computed tokens.
+    """An estimator of the remaining work of requests, in seconds and in computed tokens.
 
-    Computed tokens do not depend on the machine or its load, so they compare replicas; seconds are for
-    deadlines and `Retry-After`.
+    It learns from finished requests. Replicas are compared by computed tokens, which do not depend on the machine or
+    its load; seconds are for deadlines and `Retry-After`.
     """
 
     passes_per_token: RecipeAverages = field(default_factory=RecipeAverages)
-    cost_ratio: RecipeAverages = field(default_factory=RecipeAverages)  # to `uncached_tokens`
+    cost_ratio: RecipeAverages = field(default_factory=RecipeAverages)  # computed tokens divided by `uncached_tokens`
     pass_seconds: float = 0.0
-    shortest_pass: float = 0.0  # seconds; among recent passes
+    shortest_pass: float = 0.0  # minimum seconds of recent passes
 
     def observe_pass(self, seconds: float) -> None:
-        """Update the seconds per pass."""
+        """Update the average and the minimum seconds per pass."""
         average = self.pass_seconds or seconds
         self.pass_seconds = average + LEARNING_RATE * (seconds - average)
         self.shortest_pass = min(seconds, SHORTEST_PASS_GROWTH * (self.shortest_pass or seconds))
 
     def observe_answer(self, recipe: Recipe, predicted: PredictedWork, prompt_tokens: int, cost: TokenCost) -> None:
-        """Update the averages of a recipe with a finished answer."""
+        """Update the averages of a recipe with the cost of a finished answer."""
         self.passes_per_token.observe(recipe, cost.forward_passes / max(predicted.tokens, 1.0))
         guess = uncached_tokens(predicted.tokens, prompt_tokens + predicted.slots)
         self.cost_ratio.observe(recipe, cost.tokens_computed / max(guess, 1.0))
 
     def seconds(self, recipe: Recipe, tokens: float, passes_taken: int = 0) -> float:
-        """Estimate the remaining seconds of an answer after `passes_taken` passes."""
+        """Estimate the remaining seconds of an answer of `tokens` tokens after `passes_taken` passes."""
         passes = self.passes_per_token[recipe] * tokens
         remaining = max(passes - passes_taken, 1.0) if passes_taken else passes
         return remaining * (self.pass_seconds or DEFAULT_PASS_SECONDS)
 
     def remaining_tokens(self, recipe: Recipe, tokens: float, width: int, computed: int) -> float:
-        """Estimate the tokens still to compute for an answer in a row of this width; at least one pass."""
+        """Estimate the tokens still to be computed for an answer; at least `width`, one uncached pass."""
         return max(self.cost_ratio[recipe] * uncached_tokens(tokens, width) - computed, float(width))
 
 
 def uncached_tokens(tokens: float, width: int) -> float:
-    """Return the tokens computed by an answer with one pass per token and without a cache."""
+    """Return the tokens computed by one pass per token of an answer, without a cache."""
     return tokens * width
 
 
@@ -126,10 +126,10 @@ def uncached_tokens(tokens: float, width: int) -> float:
 class QueuedRequest:
     """A request that waits to join the running batch."""
 
-    arrived: float  # seconds
+    arrived: float  # monotonic clock, in seconds
     predicted_seconds: float
     reserved_tokens: int
-    overtaken: int = field(default=0, init=False)  # times that others started first because it did not fit
+    overtaken: int = field(default=0, init=False)  # how often later requests started first
 
 
 Request = TypeVar("Request", bound=QueuedRequest)
@@ -137,20 +137,20 @@ Request = TypeVar("Request", bound=QueuedRequest)
 
 @dataclass(frozen=True)
 class Scheduler:
-    """Shortest predicted request first, with ageing.
+    """A scheduler that starts the shortest predicted request first, with ageing.
 
-    Requests are ordered by arrival time plus `overtaking` times their predicted seconds, so a request that
-    arrives later by more than that multiple of the difference does not overtake, and none starves.
+    Requests are ordered by arrival time plus `overtaking` times their predicted seconds, so a shorter request can
+    overtake only those that arrived at most `overtaking` times the difference in seconds before it: none starves.
     """
 
     overtaking: float = 8.0  # 0: first come, first served
-    refills: bool = True  # False: free rows wait until the whole batch is finished
+    refills: bool = True  # False: no row is refilled until the whole batch is finished
 
     def next_request(self, waiting: Sequence[Request], free_tokens: int, *, batch_is_empty: bool) -> Request | None:
         """Return the request that starts next, or None if it has to wait for more free tokens.
 
-        A request that needs more tokens than are free lets others start first, at most `MAX_OVERTAKEN`
-        times. If the batch is empty, the first request starts whatever it needs.
+        A request that does not fit into `free_tokens` is overtaken by later ones at most `MAX_OVERTAKEN` times. If the
+        batch is empty, the first request starts regardless of its size.
         """
         order = sorted(waiting, key=lambda item: item.arrived + self.overtaking * item.predicted_seconds)
         for index, request in enumerate(order):
@@ -171,7 +171,7 @@ class DecodeSession(RequestQueue):
     ) -> None:
         self.recipe, self.max_batch_size = recipe, max_batch_size
         self.max_prompt_tokens = max(MIN_PROMPT_TOKENS, 1 << (prompt_tokens - 1).bit_length())
-        self.row_seconds = 0.0  # time of its passes divided by their rows, to share time between sessions
+        self.row_seconds = 0.0  # the sum over its passes of seconds per row; sessions take turns by it
         self.running: set[int] = set()  # ids of requests, including those added since the last step
         self._added: list[PlannedRequest] = []
         self._removed: set[int] = set()
@@ -186,29 +186,29 @@ class DecodeSession(RequestQueue):
         )
 
     def has_room(self, recipe: Recipe, prompt_tokens: int) -> bool:
-        """Return whether a row of this recipe and prompt length can join."""
+        """Return whether a request with this recipe and prompt length can get a row."""
         fits = recipe == self.recipe and prompt_tokens <= self.max_prompt_tokens
         return fits and len(self.running) < self.max_batch_size
 
     def add(self, request: PlannedRequest) -> None:
-        """Start a request in the next step; `has_room` must hold."""
+        """Add a request, which starts in the next step; the caller has checked `has_room`."""
         self._added.append(request)
         self.running.add(request.request_id)
 
     def remove(self, request_id: int) -> None:
-        """Free the row of a request before the next step."""
+        """Remove a request; its row is freed before the next step."""
         self._added = [request for request in self._added if request.request_id != request_id]
         self._removed.add(request_id)
         self.running.discard(request_id)
 
     def step(self) -> Step | None:
-        """Run one forward pass; None if no row is running. An error ends the session."""
+        """Run one forward pass and return its step; None without rows. After an error, the session is unusable."""
         step = next(self._steps, None)
         self.running.difference_update(() if step is None else (row.request_id for row in step.finished))
         return step
 
     def close(self) -> None:
-        """Free the memory of the session, which a reference cycle would keep."""
+        """Free the memory of the session now; a reference cycle would keep it until garbage collection."""
         self._steps.close()
 
     def take(self, free_rows: int) -> Sequence[PlannedRequest]:

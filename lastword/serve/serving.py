@@ -1,4 +1,4 @@
-"""Answers to HTTP requests by an engine: bodies become engine requests, events become response bodies."""
+"""Conversion of HTTP bodies to engine requests, and of engine events to response bodies."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from lastword.version import __version__
 from lastword.viz.frames import Frame
 
 DEFAULT_QUANTILES = (0.5, 0.9)
-MASK_SHADE = "\N{LIGHT SHADE}"  # shows a mask in the text of a canvas
+MASK_SHADE = "\N{LIGHT SHADE}"  # shows a mask in streamed text
 FINGERPRINT = f"lastword-{__version__}"
-SEED_RANGE = 2**53  # seeds that any client's JSON can represent
+SEED_RANGE = 2**53  # random seeds are smaller, so that JSON clients with doubles represent them exactly
 
 
 class ModelService:
@@ -51,12 +51,12 @@ class ModelService:
         if horizon > allowed:
             message = f"the recipe of the server has {horizon} slots, and {allowed} are allowed"
             raise SettingError(f"{message}; give a shorter length, or a larger --max-horizon")
-        self._recipe = resolve(recipe, self._model, available_slots=allowed)  # raises an error if it cannot run
+        self._recipe = resolve(recipe, self._model, available_slots=allowed)  # raises if the model cannot run it
 
     async def answer(self, body: AnswerBody) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the chunks of a stream, or the whole response as a single item.
+        """Yield the chunks of a stream, or the whole response as a single item if `stream` is off.
 
-        Closing the generator frees the rows of the request. A refusal is raised before the first item.
+        Closing the generator frees the rows of the request. A request is rejected before the first item.
         """
         requests = await asyncio.to_thread(to_server_requests, body, self._model, self._settings)
         builder, stream = ResponseBuilder(body, requests, self._name, self._model), self._engine.submit(requests)
@@ -69,7 +69,7 @@ class ModelService:
             yield builder.response(answers)
 
     async def lengths(self, body: protocol.LengthsRequest) -> protocol.LengthsResponse:
-        """Return the predicted length of an answer."""
+        """Return the length distribution of an answer, predicted without decoding."""
         (prompt_ids,), _ = await asyncio.to_thread(_tokenize, body, self._model, self._settings)
         largest = min(max_horizon(self._model, self._settings), self._model.max_seq_len - len(prompt_ids))
         if body.limit is not None and body.limit > largest:
@@ -92,7 +92,7 @@ class ModelService:
         )
 
     async def health(self) -> protocol.HealthResponse:
-        """Return the state of the engine."""
+        """Return the state of the engine and its numbers of running and waiting answers."""
         load = self._engine.load()
         return protocol.HealthResponse.of(self._engine.state, working=load.running, waiting=load.waiting)
 
@@ -101,7 +101,7 @@ class ModelService:
         return self._engine.metrics.text()
 
     async def served_model(self) -> protocol.ServedModel:
-        """Return the limits of the model."""
+        """Return the limits of the model and the settings that affect its answers."""
         return protocol.ServedModel(
             chat=self._engine.tokenizer.chat_template is not None,
             default_max_new_tokens=max_horizon(self._model, self._settings),
@@ -114,7 +114,7 @@ class ModelService:
 
 
 def max_horizon(model: MaskPredictor, settings: ServerSettings) -> int:
-    """Return the largest number of slots that a request may have."""
+    """Return the largest number of slots that an answer may have."""
     return settings.max_horizon or model.default_max_new_tokens
 
 
@@ -123,7 +123,7 @@ def max_horizon(model: MaskPredictor, settings: ServerSettings) -> int:
 
 @contextmanager
 def errors_of_field(param: str) -> Iterator[None]:
-    """Reraise LastwordErrors in the block as InvalidRequestError of a field."""
+    """Convert a LastwordError raised in the block to an InvalidRequestError for the field `param`."""
     try:
         yield
     except ServerError:
@@ -162,7 +162,7 @@ def to_server_requests(body: AnswerBody, model: MaskPredictor, settings: ServerS
 
 
 def check_num_answers(body: AnswerBody, settings: ServerSettings) -> int:
-    """Return the number of answers; raise InvalidRequestError for more than are allowed."""
+    """Return the number of answers that a body requests; raise InvalidRequestError if it is too large."""
     choices, prompts = body.n or 1, len(body.prompt) if isinstance(body, CompletionRequest) else 1
     if prompts * choices > settings.max_choices:
         message = f"{prompts * choices} answers were requested; at most {settings.max_choices} are allowed per request"
@@ -185,14 +185,14 @@ def choose_recipe(body: AnswerBody, settings: ServerSettings) -> Recipe:
             recipe = replace(recipe, length=from_data("length", body.length))
     sampling = recipe.sampling
     with errors_of_field("temperature"):
-        if body.temperature == 0 and sampling.score == "model":  # nothing is left to filter
+        if body.temperature == 0 and sampling.score == "model":  # greedy: filters have no effect
             sampling = replace(sampling, temperature=0.0, top_p=None, top_k=None)
         elif body.temperature is not None:
             sampling = replace(sampling, temperature=body.temperature)
     with errors_of_field("top_p"):
         Sampling(temperature=1.0, top_p=body.top_p)  # checks the value
         is_greedy = sampling.temperature == 0 and sampling.score == "model"
-        # Clients send 1 by default, which filters nothing; nothing else can be combined with temperature 0.
+        # Clients send top_p 1 by default, which has no effect; a request with temperature 0 ignores top_p.
         if body.top_p not in (None, 1) and not (is_greedy and body.temperature == 0):
             sampling = replace(sampling, top_p=body.top_p)
     return replace(recipe, sampling=sampling)
@@ -206,7 +206,7 @@ def _resolve_within_limits(
     model: MaskPredictor,
     settings: ServerSettings,
 ) -> Recipe:
-    """Resolve unset values of a recipe within the limits; raise InvalidRequestError for larger ones."""
+    """Return the recipe resolved for a prompt; raise InvalidRequestError if it needs too many slots."""
     field = "recipe" if body.length is None else "length"
     allowed, room = max_horizon(model, settings), model.max_seq_len - len(prompt_ids)
     horizon: int | None = combined_traits(recipe.length).upper_bound
@@ -228,7 +228,7 @@ def _resolve_within_limits(
 def _tokenize(
     body: AnswerBody | protocol.LengthsRequest, model: MaskPredictor, settings: ServerSettings
 ) -> tuple[list[tuple[int, ...]], set[bool | None]]:
-    """Return the validated token ids of each prompt, and whether the prompts use the chat template."""
+    """Return the validated token ids of each prompt, and which prompts use the chat template."""
     field = "messages" if getattr(body, "messages", None) else "prompt"
     given: Any = getattr(body, field)
     prompts = [_conversation(given, model)] if field == "messages" else given
@@ -244,12 +244,12 @@ def _tokenize(
 
 
 def _conversation(messages: list[protocol.ChatTurn], model: MaskPredictor) -> list[dict[str, Any]]:
-    """Return the messages for the chat template of the model."""
+    """Return the messages for the model's chat template; raise InvalidRequestError if it has none."""
     template = None if model.tokenizer is None else model.tokenizer.chat_template
     if template is None:
         message = "this model has no chat template, so roles cannot be told apart; use /v1/completions with a prompt"
         raise InvalidRequestError(message, "messages", "no_chat_template")
-    # A template without developers takes their messages as system messages.
+    # If the template has no developer role, developer messages become system messages.
     roles = {} if "developer" in template else {"developer": "system"}
     return [{"role": roles.get(turn.role, turn.role), "content": turn.content} for turn in messages]
 
@@ -258,10 +258,10 @@ def _conversation(messages: list[protocol.ChatTurn], model: MaskPredictor) -> li
 
 
 class ResponseBuilder:
-    """Builds the response to one HTTP request, whole or in chunks.
+    """A builder of the response to one HTTP request, whole or in chunks.
 
-    The first chunk of a choice has its role and its predicted length, the last one its finish reason and
-    details. With `diffusing`, the text of each chunk is the whole answer and replaces the one before.
+    The first chunk of a choice has its role and its predicted length, the last one its finish reason and details.
+    With `diffusing`, the text of each chunk is the whole answer and replaces that of the chunk before.
     """
 
     def __init__(
@@ -275,7 +275,7 @@ class ResponseBuilder:
             self._head["object"] = "chat.completion.chunk"
 
     def response(self, answers: Sequence[RequestFinished]) -> dict[str, Any]:
-        """Return the response with all answers; in a stream, the last chunk, which has no choices."""
+        """Return the whole response or, of a stream, the last chunk: usage and details without choices."""
         written = sum(answer.num_tokens for answer in answers)
         read = sum(len(request.prompt_ids) for request in self._requests[:: self._body.n or 1])
         details = [answer_details(*pair) for pair in zip(self._requests, answers)]
@@ -283,7 +283,7 @@ class ResponseBuilder:
         return response_body(self._head, texts, details, read, written)
 
     def chunk(self, index: int, event: RequestEvent) -> dict[str, Any]:
-        """Return the chunk of an event."""
+        """Return the chunk for an event of the answer `index`."""
         if isinstance(event, Plan):
             role = {"role": "assistant"} if self._is_chat else {}
             return self._chunk(index, "", role, lastword=_prediction(event.lengths, event.max_horizon))
@@ -309,7 +309,7 @@ class ResponseBuilder:
         return self._chunk(index, text, lastword={"frame": canvas}) | _diffusion_meta(text, share)
 
     def _chunk(self, index: int, text: str | None, role: Mapping[str, str] = {}, **fields: Any) -> dict[str, Any]:
-        """Return a chunk with one choice; `text` None adds no text."""
+        """Return a chunk with one choice; if `text` is None, a chat delta has no content."""
         content: dict[str, Any] = {"text": text or ""}
         if self._is_chat:
             content = {"delta": {**role, **({} if text is None else {"content": text})}}
@@ -319,7 +319,7 @@ class ResponseBuilder:
 
 
 def response_head(is_chat: bool, unique: str, name: str) -> dict[str, Any]:
-    """Return the first fields of a response by the model of this name."""
+    """Return the fields that a response and all its chunks share; `unique` becomes part of the id."""
     return {
         "id": f"{'chatcmpl' if is_chat else 'cmpl'}-{unique}",
         "created": int(time.time()),
@@ -349,7 +349,7 @@ def response_body(
 
 
 def _ending(details: protocol.AnswerDetails) -> dict[str, Any]:
-    """Return the last fields of a choice; a truncated answer never has the finish reason `stop`."""
+    """Return the finish reason and the details of a choice; a truncated answer has the reason `length`."""
     reason: protocol.FinishReason = "stop" if details.ended_by in ("model", "stop") else "length"
     return {"finish_reason": reason, "lastword": details.model_dump()}
 
@@ -368,7 +368,7 @@ def _prediction(lengths: LengthDistribution | None, horizon: int) -> dict[str, A
 
 
 def answer_details(request: ServerRequest, answer: RequestFinished) -> protocol.AnswerDetails:
-    """Return the predicted length, the cost and the end of an answer."""
+    """Return the predicted length and the cost of an answer, and how it ended."""
     generation, cap = answer.generation, request.max_new_tokens
     ended_by: protocol.EndedBy = "canvas"
     if answer.stop_reason is not None:
@@ -392,7 +392,7 @@ def answer_details(request: ServerRequest, answer: RequestFinished) -> protocol.
 
 
 def combined_details(details: Sequence[protocol.AnswerDetails], num_tokens: int) -> protocol.AnswerDetails:
-    """Return the details of several answers together, which have this number of tokens."""
+    """Combine the details of several answers, which have `num_tokens` tokens in total."""
     first = details[0]
     if len(details) == 1:
         return first
@@ -414,12 +414,12 @@ def combined_details(details: Sequence[protocol.AnswerDetails], num_tokens: int)
 
 
 def tokens_per_forward(tokens: int, passes: int) -> float:
-    """Return the rounded number of tokens per forward pass; 0 without any pass."""
+    """Return the rounded number of tokens per forward pass; 0 if there were none."""
     return round(tokens / passes, 4) if passes else 0.0
 
 
 def render_canvas(frame: Frame, model: MaskPredictor) -> tuple[str, float]:
-    """Return the text of a canvas, with a shade for each mask, and the share of filled slots."""
+    """Return the text of a canvas, with a shade for each mask, and the share of slots without masks."""
     tokens = takewhile(lambda token: token not in model.ids.ends, frame.tokens)
     decode: Any = model.tokenizer.decode  # type: ignore[union-attr]
     runs = [(is_mask, list(run)) for is_mask, run in groupby(tokens, key=lambda token: token is None)]
@@ -429,5 +429,5 @@ def render_canvas(frame: Frame, model: MaskPredictor) -> tuple[str, float]:
 
 
 def _diffusion_meta(text: str, share: float) -> dict[str, Any]:
-    """Return Inception Mercury's fields."""
+    """Return the field that streams of Inception's Mercury API have; `share` is the share of filled slots."""
     return {"diffusion_meta": {"diffusion_content": text, "diffusion_progress": round(share, 4)}}

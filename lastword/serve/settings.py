@@ -1,4 +1,4 @@
-"""Settings of the server and its replicas, and checks of the address that it listens on."""
+"""Settings of the server and its replicas, and checks of the address that the server listens on."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _seconds(default: float, **bounds: int | float) -> Any:
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """Limits of requests and the size of the running batch; each is an option of `lastword serve`."""
+    """Limits of requests and the size of the running batch; each field is an option of `lastword serve`."""
 
     max_batch_size: Annotated[int, Option(min=1, help="Answers decoded at once.")] = _count(16)
     max_reserved_tokens: Annotated[int | None, Option(min=1, help="Tokens that answers reserve.")] = _count(None)
@@ -52,10 +52,10 @@ class ServerLimits:
 
 @dataclass(frozen=True)
 class ServerSettings(ServerLimits):
-    """All settings of a server."""
+    """All settings of a server: its limits and its recipes."""
 
     named_recipes_only: bool = False
-    recipe: Recipe | None = None  # of requests without one; None: the default recipe
+    recipe: Recipe | None = None  # for requests that name no recipe; None: the default recipe
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,13 @@ class ReplicaSettings:
 
     min_replicas: int = _count(1, MAX_REPLICAS)
     max_replicas: int = _count(1, MAX_REPLICAS)
-    cpus: float = checked_field(1.0, check_number, minimum=0)  # logical CPUs, by which Ray places replicas
-    gpus: float | None = checked_field(None, check_number, minimum=0)  # None: one if the cluster has any
+    cpus: float = checked_field(1.0, check_number, minimum=0)  # logical CPUs per replica, used by Ray for placement
+    gpus: float | None = checked_field(None, check_number, minimum=0)  # None: 1 if the cluster has GPUs
     routing: str = checked_field("predicted", check_choice, "predicted", "random")
     target_load: float = checked_field(10.0, check_number, above=0)  # seconds of predicted work per replica
-    upscale_delay: float = _seconds(10.0, minimum=0)  # of too few replicas before one is added
-    downscale_delay: float = _seconds(120.0, minimum=0)  # of too many replicas before one is removed
-    startup_timeout: float = _seconds(600.0, above=0)  # in which all replicas must be ready
+    upscale_delay: float = _seconds(10.0, minimum=0)  # seconds with too few replicas before one is added
+    downscale_delay: float = _seconds(120.0, minimum=0)  # seconds with too many before one is removed
+    startup_timeout: float = _seconds(600.0, above=0)  # until `min_replicas` must be ready
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -81,7 +81,7 @@ class ReplicaSettings:
 
 
 def parse_replicas(text: str) -> tuple[int, int]:
-    """Return the minimum and maximum of `2` or `1:8`."""
+    """Return the minimum and maximum that `2` or `1:8` stands for; raise SettingError for other text."""
     match = re.fullmatch(r"(\d{1,5})(?::(\d{1,5}))?", text.strip())
     if match is None:
         raise SettingError(f"replicas {text!r} were given; write a number (2) or a minimum and maximum (1:8)")
@@ -89,7 +89,7 @@ def parse_replicas(text: str) -> tuple[int, int]:
 
 
 def check_exposed(host: str, keys: Collection[str], without_key: bool) -> None:
-    """Raise SettingError if other machines can reach the address without an API key."""
+    """Raise SettingError if other machines can reach the host without a key, unless `without_key` is set."""
     if not keys and not without_key and not is_loopback(host):
         raise SettingError(
             f"the address {host} can be reached from other machines and no key was set: give one "
@@ -103,7 +103,7 @@ def check_free(host: str, port: int) -> None:
         create_server((host, port), family=AF_INET6 if ":" in host else AF_INET).close()
     except OSError as error:
         if error.errno not in (EADDRINUSE, EACCES):
-            return  # the server will fail
+            return  # the server raises other errors when it starts
         raise SettingError(
             f"cannot listen on port {port} of {host} ({strerror(error.errno)}); give another, such as "
             f"--port {port + 1 if 1024 <= port < 65535 else 8000}, or --port 0 for any free port"
@@ -111,10 +111,10 @@ def check_free(host: str, port: int) -> None:
 
 
 def allowed_hosts(host: str, keys: Collection[str]) -> set[str]:
-    """Return the allowed Host headers; empty: any.
+    """Return the allowed Host headers; an empty set allows all.
 
-    A server on loopback without a key accepts only local names, so that a page of another site cannot reach
-    it through a host name that it points to 127.0.0.1.
+    A server on loopback without a key accepts only local names. This prevents DNS rebinding, in which another site
+    points its host name to 127.0.0.1.
     """
     return {"localhost", "127.0.0.1", "[::1]", host} if is_loopback(host) and not keys else set()
 
