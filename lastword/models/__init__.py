@@ -1,1 +1,1 @@
-"""Models: tokens in, logits of selected columns out."""
+"""Models: token ids in, logits of selected columns out."""

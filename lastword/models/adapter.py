@@ -1,4 +1,4 @@
-"""Adapter: a model made of any function from token ids to logits."""
+"""`Adapter`: a model built from any function from token ids to logits."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from lastword.validation import check_choice, check_int, check_type, short_repr
 class Adapter:
     """A `MaskPredictor` around a function from token ids to logits.
 
-    `forward(tokens)` takes ids [B, L] and returns logits [B, L, V], or an object with `.logits` as Hugging
-    Face models do. `shifted=True`: the output at a column predicts the next one (Dream). `takes_mask=True`: a
-    padded batch is one call, `forward(tokens, attention_mask=...)`; otherwise rows of unequal width are run
-    one by one, which is always correct and sometimes slower. `default_max_new_tokens` is the canvas the model
-    was made for. `name` identifies the model, for instance in a calibration.
+    `forward(tokens)` takes ids [B, L] and returns logits [B, L, V], or an object with `.logits` as Hugging Face models
+    do. With `shifted`, the output at a column predicts the token at the next column (Dream). With `takes_mask`, a
+    padded batch is one call, `forward(tokens, attention_mask=...)`; without it, its rows are run one by one.
+    `default_max_new_tokens` is the limit of the horizon where a recipe sets none. `name` identifies the model, for
+    instance in a calibration.
     """
 
     supports_cache = False

@@ -1,4 +1,4 @@
-"""Model architectures: how a family of checkpoints configures and names the shared transformer.
+"""Model architectures: the config.json fields and tensor names of each family of checkpoints.
 
 - LLaDA (Nie et al., 2025): GSAI-ML/LLaDA-8B-Base, LLaDA-8B-Instruct, LLaDA-1.5.
 - Dream (Ye et al., 2025), a bidirectional Qwen2.5: Dream-org/Dream-v0-Base-7B, Dream-v0-Instruct-7B.
@@ -25,21 +25,21 @@ Epsilon = Annotated[float, Field(gt=0, lt=1)]
 
 
 class ModelConfig(SpecialIds):
-    """A checkpoint's config.json.
+    """The content of a checkpoint's config.json.
 
-    Fields have the names of `TransformerConfig`; an alias is the name in the file. Switches that would
-    change the architecture are `Literal`, so that other values are refused. Unknown fields are ignored.
+    Fields have the names of `TransformerConfig`; an alias is the name in the file. Switches that would change the
+    architecture are `Literal`, so that unsupported values are rejected. Unknown fields are ignored.
     """
 
     qkv_bias: ClassVar[bool]
 
     def transformer(self) -> TransformerConfig:
-        """Return the configuration of the transformer."""
+        """Return the `TransformerConfig` with these values."""
         return TransformerConfig(**{field.name: getattr(self, field.name) for field in fields(TransformerConfig)})
 
 
 class LLaDAConfig(ModelConfig):
-    """LLaDA's config.json."""
+    """The content of a LLaDA checkpoint's config.json."""
 
     architecture = "LLaDA"
     qkv_bias = False
@@ -51,7 +51,7 @@ class LLaDAConfig(ModelConfig):
     intermediate_size: Width | None = Field(None, alias="mlp_hidden_size")  # None: from mlp_ratio
     mlp_ratio: Annotated[int, Field(ge=1, le=100)] = 4
     vocab_size: VocabSize
-    embedding_size: VocabSize | None = None  # rows of the embedding, if there are more
+    embedding_size: VocabSize | None = None  # rows of the embedding, if they are more than vocab_size
     max_seq_len: PositiveSlots = Field(alias="max_sequence_length")
     rope_theta: Theta = 10_000.0
     norm_eps: Epsilon = Field(1e-5, alias="rms_norm_eps")
@@ -75,7 +75,7 @@ class LLaDAConfig(ModelConfig):
 
     @model_validator(mode="after")
     def _fill_in(self) -> LLaDAConfig:
-        """Set the fields that follow from others."""
+        """Set unset sizes from the other fields, and `vocab_size` to the rows of the embedding."""
         self.num_kv_heads = self.num_kv_heads or self.num_heads
         self.intermediate_size = self.intermediate_size or self.mlp_ratio * self.hidden_size
         self.vocab_size = self.embedding_size or self.vocab_size
@@ -83,7 +83,7 @@ class LLaDAConfig(ModelConfig):
 
 
 class DreamConfig(ModelConfig):
-    """Dream's config.json."""
+    """The content of a Dream checkpoint's config.json."""
 
     architecture = "Dream"
     qkv_bias = True
@@ -106,8 +106,8 @@ class DreamConfig(ModelConfig):
     use_mrope: Literal[False] = False
 
 
-# Inside a block the authors call the gate `ff_proj` and the down projection `ff_out`; the `ff_out` outside
-# the blocks is the output head.
+# In a block of LLaDA `ff_proj` is the gate and `ff_out` the down projection; `ff_out` outside the blocks is the output
+# head.
 LLADA_TENSORS = {
     "embedding.weight": "model.transformer.wte.weight",
     "blocks.{i}.attention_norm.weight": "model.transformer.blocks.{i}.attn_norm.weight",
@@ -147,12 +147,12 @@ class Architecture:
 
     name: str
     config: type[ModelConfig]
-    tensors: Mapping[str, str]  # our parameter names to the checkpoint's; {i} stands for the layer
+    tensors: Mapping[str, str]  # parameter names here to those of the checkpoint; {i} stands for the layer
     turn_end: str  # the token that ends a turn, if the tokenizer has it
     shifted_logits: bool = False  # whether the output at a column predicts the token at the next one
 
 
-# By `model_type` of config.json, in lower case.
+# The architectures by the `model_type` of config.json, in lower case.
 ARCHITECTURES = {
     "llada": Architecture("LLaDA", LLaDAConfig, LLADA_TENSORS, "<|eot_id|>"),
     "dream": Architecture("Dream", DreamConfig, DREAM_TENSORS, "<|im_end|>", shifted_logits=True),

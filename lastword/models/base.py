@@ -14,25 +14,25 @@ from lastword.errors import NumericError, SettingError, WrongTypeError
 from lastword.models.storage import RowStorage
 from lastword.validation import MAX_SEED, check_int, check_type, short_repr
 
-DEFAULT_MAX_NEW_TOKENS = 1024  # for checkpoints that do not state it: the usual canvas
+DEFAULT_MAX_NEW_TOKENS = 1024  # for checkpoints that do not set max_new_tokens
 
-MAX_SEQ_LEN = MAX_SEED  # some models have no bound
+MAX_SEQ_LEN = MAX_SEED  # the largest accepted value, for models without a limit
 
 LOGIT_DTYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 
 
 @runtime_checkable
 class TextTokenizer(Protocol):
-    """Converts text and chat messages to ids, and ids to text."""
+    """A converter of text and chat messages to ids, and of ids to text."""
 
     @property
     def bos(self) -> str | None:
-        """The token that may begin a text; None: there is none."""
+        """The text of the beginning-of-text token, or None if there is no such token."""
         return None
 
     @property
     def chat_template(self) -> str | None:
-        """The chat template, or None."""
+        """The chat template in Jinja's syntax, or None if there is none."""
         return None
 
     def encode(self, text: str) -> list[int]: ...
@@ -46,21 +46,21 @@ class TextTokenizer(Protocol):
 class MaskPredictor(Protocol):
     """A masked diffusion language model: token ids in, logits for selected columns out.
 
-    It knows token ids and cache storage, but neither steps nor lengths nor rules. Whatever the architecture
-    does inside (Dream predicts each token from the column before it), the logits returned for a column
-    predict the token AT that column. A model that subclasses this has no tokenizer, the usual canvas and no
-    calibration, unless its class or a property says otherwise; `Adapter` makes one of any function.
+    The logits returned for a column predict the token AT that column, even if the architecture predicts each token
+    from the column before it (Dream). A model depends on token ids and cache storage, not on steps or policies. Unless
+    a subclass overrides them, it has no tokenizer, no calibration and the `default_max_new_tokens` below.
+    `Adapter` turns any function into a model.
     """
 
     ids: TokenIds
-    max_seq_len: int  # the limit of prompt and answer together
+    max_seq_len: int  # of prompt and answer together
     default_max_new_tokens: int = DEFAULT_MAX_NEW_TOKENS
-    calibration: Calibration | None = None  # the lengths of its answers relative to predictions
+    calibration: Calibration | None = None  # measured ratio of finished to predicted lengths
     supports_cache: bool = True  # whether its keys and values can be stored
 
     @property
     def tokenizer(self) -> TextTokenizer | None:
-        """None: prompts are token ids."""
+        """The tokenizer; None means that prompts must be given as token ids."""
         return None
 
     @property
@@ -75,13 +75,13 @@ class MaskPredictor(Protocol):
         stale: Tensor | None = None,  # [B, R] columns to recompute; None: all
         storage: RowStorage | None = None,  # keys and values of the columns that are not stale
     ) -> Tensor:  # [B, S, V]
-        """Return logits for the tokens at columns `read`, which must be among the stale ones."""
+        """Return logits for the tokens at columns `read`, which must be a subset of the stale columns."""
         ...
 
 
 @runtime_checkable
 class ModelProperties(Protocol):
-    """The properties of a model that a recipe is resolved with."""
+    """The properties of a model that are needed to resolve a recipe."""
 
     @property
     def max_seq_len(self) -> int: ...
@@ -98,7 +98,7 @@ MODEL_ATTRIBUTES = ("ids", *RESOLVE_ATTRIBUTES, "tokenizer", "device")
 
 
 def check_model(model: Any, *, properties_only: bool = False) -> None:
-    """Raise WrongTypeError unless a value is a model, or with `properties_only` has ModelProperties."""
+    """Raise WrongTypeError unless `model` is a `MaskPredictor`, or with `properties_only` a `ModelProperties`."""
     attributes = RESOLVE_ATTRIBUTES if properties_only else MODEL_ATTRIBUTES
     reason = ""
     if isinstance(model, type):
@@ -120,7 +120,7 @@ def check_model(model: Any, *, properties_only: bool = False) -> None:
 
 
 def check_logits(logits: object, columns: Sequence[int], model: MaskPredictor) -> Tensor:
-    """Return a model's logits for [B, S] columns, without those of a padded head beyond the vocabulary."""
+    """Return logits cut to the vocabulary; NumericError unless their shape is `columns` (B, S) and V or more."""
     vocab_size, device = model.ids.vocab_size, model.device.type
     if is_plain_tensor(logits):
         fits = logits.ndim == 3 and logits.shape[:2] == (*columns,) and logits.shape[2] >= vocab_size
@@ -138,7 +138,7 @@ def check_logits(logits: object, columns: Sequence[int], model: MaskPredictor) -
 
 
 def decode_text(tokenizer: TextTokenizer | None, ids: Sequence[int]) -> str:
-    """Return the text of ids, or the ids themselves if the model has no tokenizer."""
+    """Return the text of ids, or the ids as numbers separated by spaces if the model has no tokenizer."""
     if tokenizer is None:
         return "".join(f"{index} " for index in ids)
     text = tokenizer.decode(ids)
@@ -150,13 +150,13 @@ def decode_text(tokenizer: TextTokenizer | None, ids: Sequence[int]) -> str:
 
 
 def check_device(owner: str, device: Any) -> torch.device:
-    """Return a device of this machine; SettingError if it cannot be used."""
+    """Return the torch device; SettingError, which names `owner`, if this machine cannot use it."""
     check_type(owner, "device", device, (str, torch.device), "a device, such as 'cpu' or 'cuda:1'")
     try:
         checked = torch.empty(0, device=device).device
         if checked.type == "meta":
             raise NotImplementedError("it holds shapes and no numbers")
-    except (RuntimeError, AssertionError, ImportError) as error:  # NotImplementedError is one
+    except (RuntimeError, AssertionError, ImportError) as error:  # NotImplementedError is a RuntimeError
         reason = str(error).partition("\n")[0].partition(". ")[0]
         raise SettingError(
             f"{owner}(device={short_repr(str(device))}) was given, which cannot be used here ({reason}); "

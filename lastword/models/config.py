@@ -1,4 +1,4 @@
-"""The JSON files of a checkpoint folder, and errors that name the file and the field."""
+"""Schemas of the JSON files of a checkpoint folder; errors name the file and the field."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Document = TypeVar("_Document", bound="Document")
 
 
 class Document(BaseModel):
-    """A JSON file of a checkpoint; fields that are not declared are ignored."""
+    """A JSON file of a checkpoint; fields of the file that are not declared here are ignored."""
 
     model_config = IGNORE_EXTRA
     architecture: ClassVar[str] = "loader"  # named in messages about unsupported switches
@@ -32,7 +32,7 @@ class Document(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, data: dict[str, Any]) -> dict[str, Any]:
-        """Read null as false for a switch and as an absent field otherwise."""
+        """Replace null by false in boolean fields and remove it from all others, before validation."""
         for name, field in cls.model_fields.items():
             name = field.alias or name
             if isinstance(field.default, bool) and name in data and data[name] is None:
@@ -41,12 +41,12 @@ class Document(BaseModel):
 
     @classmethod
     def read(cls: type[_Document], path: Path) -> _Document:
-        """Read a file that must exist."""
+        """Return the validated content of a file; CheckpointError if the file is missing or invalid."""
         return cls.parse(read_json(path), path)
 
     @classmethod
     def parse(cls: type[_Document], data: dict[str, Any], source: Path) -> _Document:
-        """Validate the content of a file; CheckpointError names the file and the field."""
+        """Return the validated `data` of a file; CheckpointError names the file `source` and the wrong field."""
         try:
             return cls.model_validate(data)
         except ValidationError as error:
@@ -76,19 +76,19 @@ class SpecialIds(Document):
 
 
 class GenerationConfig(SpecialIds):
-    """generation_config.json: ids that config.json lacks, and the default number of new tokens."""
+    """The content of generation_config.json: ids that config.json may lack, and the default number of new tokens."""
 
     max_new_tokens: PositiveSlots | None = None
 
     @classmethod
     def of_folder(cls, folder: Path) -> GenerationConfig:
-        """Read the file of a folder if there is one."""
+        """Return the content of a folder's generation_config.json; all fields are unset if there is no such file."""
         path = folder / "generation_config.json"
         return cls.read(path) if is_plain_file(path) else cls()
 
 
 class WeightIndex(Document):
-    """model.safetensors.index.json: the file that holds each tensor."""
+    """The content of model.safetensors.index.json: the name of the file that holds each tensor."""
 
     weight_map: Annotated[
         dict[Annotated[str, Field(max_length=500)], Annotated[str, Field(max_length=255)]],
@@ -97,7 +97,7 @@ class WeightIndex(Document):
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a file that holds one JSON object; CheckpointError if it is missing or broken."""
+    """Return the JSON object in a file; CheckpointError if the file is missing or broken."""
     if not is_plain_file(path):
         raise CheckpointError(f"{path.parent} has no {path.name}; give a folder in the authors' Hugging Face format")
     try:
@@ -107,17 +107,17 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def is_plain_file(path: Path) -> bool:
-    """Return whether a file exists; CheckpointError if it links out of its folder or is not a plain file.
+    """Return whether a file exists; CheckpointError if it links to another folder or is not a regular file.
 
-    The folder itself may be a link.
+    The folder itself may be a link, and files in the hub's cache may link to its blobs.
     """
     if not os.path.lexists(path):
         return False
     folder, target = Path(os.path.realpath(path.parent)), Path(os.path.realpath(path))
     allowed = [folder]
-    if folder.parent.name == "snapshots":  # the hub's cache links to its blobs
+    if folder.parent.name == "snapshots":  # of the hub's cache
         allowed.append(folder.parent.parent / "blobs")
-    embedded = path.parent.parent == EMBEDDED_FOLDER  # ours, however the package was installed
+    embedded = path.parent.parent == EMBEDDED_FOLDER  # package installers may link files
     if target.parent not in allowed and not embedded:
         raise CheckpointError(
             f"{path} is a link to {target}, outside of its folder; a checkpoint's files lie in one "

@@ -20,8 +20,8 @@ from lastword.errors import CheckpointError
 from lastword.models.kernels.fused import rotate
 from lastword.models.storage import RowStorage
 
-# Rows of unequal length need a mask, and as rows finish every pass has a new shape. cuDNN, which torch
-# prefers on recent GPUs, plans anew for each shape: on an H200 that cost four times the pass itself.
+# Rows of unequal length need an attention mask, and the shape of a pass changes whenever a row finishes. cuDNN, which
+# torch prefers on recent GPUs, builds a plan for every new shape: on an H200 this took four times as long as the pass.
 FOR_ANY_SHAPE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
@@ -40,8 +40,8 @@ class TransformerConfig:
     max_seq_len: int
     qkv_bias: bool
     tied_head: bool
-    # LLaDA rotates queries and keys in float32 and casts back; Dream casts the rotation to the dtype of the
-    # activations first. In bf16 most logits differ.
+    # LLaDA rotates queries and keys in float32 and casts the result; Dream casts cosines and sines to the dtype of the
+    # activations first. In bf16 this changes most logits.
     rotate_in_float32: bool
 
     def __post_init__(self) -> None:
@@ -70,7 +70,7 @@ class TransformerConfig:
 
 
 class RMSNorm(nn.Module):
-    """Divides by the root mean square, in float32."""
+    """RMS normalization, computed in float32 and cast back before it is multiplied by the weight."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
@@ -78,12 +78,12 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        # The authors multiply by the weight after casting back; torch's own function does so before.
+        # F.rms_norm(..., weight) would multiply before casting back; the authors multiply after it.
         return self.weight * F.rms_norm(x, x.shape[-1:], eps=self.eps)
 
 
 def rotary_frequencies(config: TransformerConfig, device: torch.device) -> Tensor:  # [D/2]
-    """Return the frequencies in float32 whatever the model's dtype; rounding would move far positions."""
+    """Return the rotary frequencies, in float32 for every model: rounding to bf16 would shift distant positions."""
     exponents = torch.arange(0, config.head_dim, 2, device=device).float()
     return 1.0 / config.rope_theta ** (exponents / config.head_dim)
 
@@ -91,7 +91,7 @@ def rotary_frequencies(config: TransformerConfig, device: torch.device) -> Tenso
 def rotary_cos_sin(
     positions: Tensor, frequencies: Tensor, config: TransformerConfig, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:  # [..., R] -> [..., R, D/2]
-    """Return the cosines and sines of positions, in the dtype in which a model of `dtype` rotates."""
+    """Return the cosines and sines of positions in `dtype`, or in float32 if `config.rotate_in_float32`."""
     angles = positions[..., None].float() * frequencies
     if config.rotate_in_float32:
         dtype = torch.promote_types(dtype, torch.float32)
@@ -99,7 +99,7 @@ def rotary_cos_sin(
 
 
 class Attention(nn.Module):
-    """Bidirectional attention over all valid columns; groups of query heads may share keys."""
+    """Bidirectional attention over all valid columns, with grouped-query attention if `num_kv_heads` < `num_heads`."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -160,7 +160,7 @@ class PassContext:
 
 
 class Block(nn.Module):
-    """A layer: attention, then MLP, each after its norm and with a residual connection."""
+    """A pre-norm layer: attention, then MLP, each with a residual connection."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ class Block(nn.Module):
 
 
 class BidirectionalTransformer(nn.Module):
-    """Embedding, layers, final norm and head."""
+    """The network of all architectures: embedding, layers, final norm and output head."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -200,29 +200,29 @@ class BidirectionalTransformer(nn.Module):
         self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         if config.tied_head:
             self.head.weight = self.embedding.weight
-        self.packed: object = None  # the same weights in the layout of packed.py
+        self.packed: object = None  # a `PackedNetwork` that shares these weights, see packed.py
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> BidirectionalTransformer:
-        self.packed = None  # it would keep the weights that are moved or cast
+        self.packed = None  # it refers to the old weights, which `fn` moves or casts
         return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
     def hidden(
         self,
         tokens: Tensor,  # [B, L]
         valid: Tensor | None = None,  # [B, L]
-        stale: Tensor | None = None,  # [B, R]
+        stale: Tensor | None = None,  # [B, R] columns to recompute; None: all
         storage: RowStorage | None = None,
         *,
         causal: bool = False,
     ) -> Tensor:  # [B, R, W]
-        """Return the states of the recomputed columns before the final norm.
+        """Return the hidden states of the recomputed columns before the final norm.
 
         `causal` hides the columns to the right, for the first phase of training models with shifted logits.
         """
         rows, width = tokens.shape
         column = torch.arange(width, device=tokens.device).expand(rows, -1)
         columns = column if stale is None else stale
-        # Positions count a row's own tokens, so padding on the left changes nothing but rounding.
+        # Positions count valid columns only, so padding on the left changes results by rounding only.
         positions = column if valid is None else (valid.cumsum(-1) - 1).clamp(min=0)
         x = self.embedding(tokens.gather(1, columns))
         frequencies = rotary_frequencies(self.config, x.device)
@@ -235,5 +235,5 @@ class BidirectionalTransformer(nn.Module):
 
 
 def at_columns(x: Tensor, columns: Tensor) -> Tensor:  # [B, R, W], [B, S] -> [B, S, W]
-    """Return the states at some columns of each row."""
+    """Return the states at the given columns of each row."""
     return x.gather(1, columns[..., None].expand(-1, -1, x.shape[-1]))

@@ -1,4 +1,4 @@
-"""`load`: return a model by its name or from its folder."""
+"""`load`: models by name or from a checkpoint folder."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def load(
 ) -> NativeModel | Toy:
     """Load a LLaDA or Dream checkpoint, an embedded model, or the `toy` model.
 
-    `name` is an embedded model such as `tiny-llada-base`, a folder in the authors' Hugging Face format, or a
-    hub name such as `GSAI-ML/LLaDA-8B-Instruct`, which is fetched with huggingface_hub, its cache and its
-    offline mode. `device="auto"` takes a GPU if there is one. `dtype="auto"` keeps the stored dtype on a GPU
-    and computes in float32 on a CPU. A folder without a tokenizer loads as well: prompts are then token ids.
+    `name` is an embedded model such as `tiny-llada-base`, a folder in the authors' Hugging Face format, or a hub name
+    such as `GSAI-ML/LLaDA-8B-Instruct`, which huggingface_hub fetches or finds in its cache; `revision` is a branch,
+    tag or commit there. `device="auto"` selects a GPU if there is one. `dtype="auto"` keeps the stored dtype on a GPU
+    and computes in float32 on a CPU. If a folder has no tokenizer, prompts must be given as token ids.
 
-    `turn_ends` are further ids that end an answer; "auto" takes those of the config and the tokenizer.
-    `calibration` is a file written by `lastword calibrate`; "auto" takes lengths.json of the folder if it
-    exists, None takes none. `weights="fp8"` quantises the linear layers: half the memory, and faster on GPUs
-    that multiply in fp8, but not elsewhere. Calibrations of the model without fp8 do not apply to it.
+    `turn_ends` are further ids that end an answer; "auto" uses those of the config and the tokenizer. `calibration` is
+    a file written by `lastword calibrate`; "auto" uses lengths.json in the folder if it exists, None uses no file.
+    `weights="fp8"` quantises the linear layers, which halves their memory and is faster on GPUs that multiply in fp8.
+    A calibration measured without fp8 does not apply to a model with fp8.
     """
     check_type("load", "name", name, (str, Path), "the name or folder of a model")
     if not (isinstance(turn_ends, str) and turn_ends == "auto"):
@@ -91,7 +91,7 @@ def load(
 
 
 def as_device(device: str | torch.device) -> torch.device:
-    """Return a device of this machine; "auto" is a GPU if there is one."""
+    """Return the torch device; "auto" selects CUDA, else MPS, else the CPU."""
     if isinstance(device, str) and device == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -100,7 +100,7 @@ def as_device(device: str | torch.device) -> torch.device:
 
 
 def as_dtype(dtype: str | torch.dtype) -> torch.dtype | None:
-    """Return a dtype to compute in; None for "auto"."""
+    """Return the dtype to compute in, or None for "auto"; SettingError if it is unknown."""
     check_type("load", "dtype", dtype, (str, torch.dtype), 'a dtype, as in "bfloat16"')
     if dtype == "auto":
         return None
@@ -111,7 +111,7 @@ def as_dtype(dtype: str | torch.dtype) -> torch.dtype | None:
 
 
 def read_config(folder: Path) -> tuple[Architecture, ModelConfig, TransformerConfig]:
-    """Return the architecture of a folder's config.json, its content, and the transformer it describes."""
+    """Return the architecture, the content and the transformer configuration of a folder's config.json."""
     source = folder / "config.json"
     data = read_json(source)
     kind = data.get("model_type")
@@ -143,7 +143,7 @@ def _load_folder(
     ids = _token_ids(folder, config, generation, vocab_size, turn_end)
     if turn_ends is not None:
         ids = replace(ids, turn_ends=turn_ends)
-    # Names are compared before the model is built, so that a wrong number of layers fails at once.
+    # This compares tensor names before the model is built, so a wrong number of layers is rejected early.
     weights = CheckpointWeights(folder, architecture, transformer)
     if dtype is None:
         dtype = torch.float32 if device.type == "cpu" else weights.dtype
@@ -165,7 +165,7 @@ def _check_toy(**settings: object) -> None:
 
 
 def _find_folder(name: str | Path, revision: str | None) -> Path:
-    """Return the local folder of a model; hub names are fetched."""
+    """Return the local folder of a model; a model with a hub name is downloaded unless it is in the cache."""
     text, folder = str(name), user_path(name)
     is_folder = bool(text) and os.path.isdir(folder)
     if is_folder or text in EMBEDDED:
@@ -197,7 +197,7 @@ def _find_folder(name: str | Path, revision: str | None) -> Path:
 def _token_ids(
     folder: Path, config: SpecialIds, generation: SpecialIds, vocab_size: int, turn_end: int | None
 ) -> TokenIds:
-    """Return the special ids: from config.json, else from the generation config; also the tokenizer's turn end."""
+    """Return the special ids of config.json, or of generation_config.json where unset, with `turn_end` added."""
     mask = generation.mask_token_id if config.mask_token_id is None else config.mask_token_id
     pad = generation.pad_token_id if config.pad_token_id is None else config.pad_token_id
     ends = config.eos_token_id or generation.eos_token_id

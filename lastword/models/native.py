@@ -1,4 +1,4 @@
-"""The native model: a transformer with its token ids and its tokenizer."""
+"""The model that `load` builds from a checkpoint: a transformer with its token ids and its tokenizer."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from lastword.models.tokenizer import Tokenizer
 
 
 class NativeModel(nn.Module):
-    """A `MaskPredictor` around a `BidirectionalTransformer`: what `load` returns for a checkpoint.
+    """A `MaskPredictor` around a `BidirectionalTransformer`; `load` returns one for a checkpoint.
 
-    On a GPU passes run on packed columns (packed.py), except in float64; elsewhere as in layers.py. Set
-    `packs` to choose: True for packed passes on any device, False for none.
+    On a GPU, passes run on packed columns (packed.py), except in float64, and with fp8 weights on a GPU without fp8.
+    Otherwise they run on padded rows (layers.py). `packs` overrides this: True packs on any device, False never.
     """
 
     supports_cache = True
@@ -58,7 +58,7 @@ class NativeModel(nn.Module):
         return has_float8(weight.device) or not is_float8(self.network)
 
     def forward(self, tokens: Tensor, read: Tensor, **arguments: Any) -> Tensor:  # [B, S, V]
-        """Return logits for the tokens at columns `read`; the arguments are those of `states`."""
+        """Return logits for the tokens at columns `read`; the keyword arguments are those of `states`."""
         return self.head(self.states(tokens, read, **arguments))
 
     @torch.no_grad()
@@ -68,14 +68,14 @@ class NativeModel(nn.Module):
         read: Tensor,  # [B, S]
         *,
         valid: Tensor | None = None,  # [B, L]
-        stale: Tensor | None = None,  # [B, R], sorted
+        stale: Tensor | None = None,  # [B, R] columns to recompute, sorted; None: all
         storage: RowStorage | None = None,
         capacity: int | None = None,
     ) -> Tensor:  # [B, S, W]
-        """Return the states from which `head` computes the logits for columns `read`.
+        """Return the hidden states from which `head` computes the logits for columns `read`.
 
-        A caller that reads many columns can apply the head to some of them at a time. Given a `capacity` that
-        the number of valid columns does not exceed, a packed pass does not wait for the device.
+        A caller that reads many columns can save memory by applying the head to a few of them at a time. `capacity` is
+        an upper bound of the number of valid columns in all rows; with it a packed pass needs no host synchronisation.
         """
         source, columns = read, stale
         if self.architecture.shifted_logits:
@@ -91,7 +91,7 @@ class NativeModel(nn.Module):
 
     @torch.no_grad()
     def head(self, states: Tensor) -> Tensor:  # [..., W] -> [..., V]
-        """Return the logits of states: the final norm and the output head."""
+        """Apply the final norm and the output head to hidden states and return the logits."""
         norm = self.network.norm
         if not self.is_packed:
             return self.network.head(norm(states))
@@ -102,14 +102,14 @@ class NativeModel(nn.Module):
 def _columns_before(
     tokens: Tensor, read: Tensor, valid: Tensor | None, stale: Tensor | None, storage: RowStorage | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the columns [B, S] whose shifted output predicts `read`, and the columns [B, R] to compute.
+    """Return the columns [B, S] whose shifted output predicts `read`, and the columns [B, R] to recompute.
 
     The first column of a row has no column before it and predicts itself, as in the authors' code.
     """
     source = (read - 1).clamp(min=0)
     if stale is None:
         return source, None
-    if storage is not None and storage.uniform:  # one more column per row; the first again if it is not read
+    if storage is not None and storage.uniform:  # one more column per row: the one before, or the first one again
         first = stale[:, :1]
         before = torch.minimum(source[:, :1], first)
         if valid is not None:
@@ -120,5 +120,5 @@ def _columns_before(
     chosen = torch.zeros_like(tokens, dtype=torch.bool)
     chosen = chosen.scatter(1, stale, True).scatter(1, source, True)
     if storage is not None:
-        storage.tokens_computed = chosen.sum(-1)  # the column before a block is one more
+        storage.tokens_computed = chosen.sum(-1)  # includes the added columns
     return source, column_indices(chosen)

@@ -16,33 +16,33 @@ from lastword.models.layers import BidirectionalTransformer, Block, rotary_cos_s
 from lastword.models.quantize import Float8Linear
 from lastword.models.storage import RowKVStorage
 
-# Gate and up are six times as wide as a state; at most this many of their numbers exist at a time: 128 MB
-# in bf16.
+# The gate and up outputs of an MLP are six times as wide as a hidden state, so they are computed in parts of at most
+# this many numbers: 128 MB in bf16.
 MAX_MLP_NUMBERS = 2**26
 
 
 @dataclass(frozen=True, eq=False)
 class Packing:
-    """N columns of B rows."""
+    """N columns of B rows, packed side by side as input of one forward pass."""
 
     tokens: Tensor  # [N]
-    positions: Tensor  # [N] within their rows
+    positions: Tensor  # [N] in their rows
     rows: PackedRows
-    read: Tensor  # [B, S] which of the N are read
+    read: Tensor  # [B, S] indices into the N columns of those that are read
 
     @classmethod
     def from_columns(
         cls,
         tokens: Tensor,  # [B, L]
         read: Tensor,  # [B, S]
-        valid: Tensor | None,  # [B, L], adjacent in each row
+        valid: Tensor | None,  # [B, L], without gaps in a row if there is a storage; None: all
         columns: Tensor | None,  # [B, R], sorted; None: all
         storage: RowKVStorage | None,
     ) -> Packing:
-        """Pack the columns that are valid, each once.
+        """Pack `columns` without repeated ones, or all valid columns.
 
-        This waits for the device to count them, unless every row has the same number of columns
-        (`storage.uniform`, or all columns and no `valid`): such a pass can be captured.
+        The host waits for the device to count them, unless every row has the same number of columns
+        (`storage.uniform`, or neither `columns` nor `valid`): only then can the pass be captured as a CUDA graph.
         """
         if storage is not None and columns is not None and storage.uniform:
             return cls._uniform(tokens, read, valid, columns, storage)
@@ -51,10 +51,10 @@ class Packing:
         longest, positions = index.shape[1], index
         if valid is not None:
             first = first_true(valid).clamp(max=width - 1)[:, None]
-            # Models with shifted logits read the column before; the first column of a row is read itself.
+            # Shifted logits are read one column before; for a row's first column that would be padding.
             read = torch.maximum(read, first)
             positions = (index - first).clamp(min=0)
-            if storage is None:  # which would have no place for gaps
+            if storage is None:  # only then may rows have gaps
                 positions = (valid.cumsum(-1) - 1).clamp(min=0).gather(1, index)
         read = read if columns is None else locate(columns, read)
         read = read + torch.arange(0, count * longest, longest, device=device)[:, None]
@@ -82,9 +82,9 @@ class Packing:
 
     @classmethod
     def with_capacity(cls, tokens: Tensor, read: Tensor, valid: Tensor, capacity: int) -> Packing:
-        """Pack all valid columns, at most `capacity`, without waiting for the device.
+        """Pack all valid columns, at most `capacity`, without host synchronisation.
 
-        Unused capacity repeats a column that no row attends to.
+        Unused capacity is filled with copies of the first column, which no row attends to.
         """
         (count, width), device = tokens.shape, tokens.device
         rank, packed = pack_indices(valid.flatten(), capacity)
@@ -100,7 +100,7 @@ class Packing:
     def _uniform(
         cls, tokens: Tensor, read: Tensor, valid: Tensor | None, columns: Tensor, storage: RowKVStorage
     ) -> Packing:
-        """Pack the same number of adjacent columns in every row, in ten small kernels."""
+        """Pack the same number of adjacent columns in every row, with ten small kernels and no host synchronisation."""
         (count, width), size = tokens.shape, columns.shape[1]
         valid = torch.ones_like(tokens, dtype=torch.bool) if valid is None else valid
         offsets, column = storage.offsets(tokens.device), storage.all_rows.arange(width, 1, columns)
@@ -110,7 +110,7 @@ class Packing:
         first = torch.where(valid, column, end).amin(-1, keepdim=True)
         key_starts = torch.empty_like(starts)
         torch.add(offsets, first[:, 0], out=key_starts[:-1])
-        # Counted from a row's last column, since its first may be there twice (with shifted logits).
+        # Counted back from a row's last column, since shifted logits may repeat the first one.
         last = storage.all_rows.arange(count, size, columns, start=size - 1)[:, None]
         read = torch.maximum(read, first) - columns[:, -1:] + last
         slots = (offsets[:, None] + columns).flatten()
@@ -120,14 +120,14 @@ class Packing:
 
 
 class FusedLinear:
-    """Linear layers with the same input as one product; their weights become views of a single tensor."""
+    """Linear layers with the same input, computed as one matrix product; their weights become views of one tensor."""
 
     def __init__(self, *linears: nn.Module) -> None:
         self.float8 = isinstance(linears[0], Float8Linear)
         self.weight = _share_memory(linears, "weight")
         self.scale = _share_memory(linears, "scale") if self.float8 else None
         self.bias = None if linears[0].bias is None else _share_memory(linears, "bias")
-        self.late_bias = self.bias if self.float8 else None  # to be added after the scales
+        self.late_bias = self.bias if self.float8 else None  # added by the next kernel, after the scales
 
     def __call__(self, x: Tensor | Float8Rows) -> Tensor | UnscaledProduct:  # [N, I] -> [N, O]
         if self.scale is None:
@@ -137,7 +137,7 @@ class FusedLinear:
 
 
 class FusedBlock:
-    """A layer with its seven linear layers fused into four products."""
+    """A `Block` whose seven linear layers are fused into four matrix products."""
 
     def __init__(self, block: Block) -> None:
         attention, mlp = block.attention, block.mlp
@@ -150,16 +150,15 @@ class FusedBlock:
 
     @property
     def current(self) -> bool:
-        """Return whether these are still the layer's weights."""
+        """Return whether the layer still has the weights that were fused."""
         return self.qkv.weight.data_ptr() == self._query.weight.data_ptr()
 
 
 class PackedNetwork:
-    """A network's own weights applied to packed columns; nothing in a pass waits for the device.
+    """A `BidirectionalTransformer` for packed columns, with the same weights and without host synchronisation.
 
-    Everything between the products is a few kernels, and attention reads keys and values where the storage
-    holds them. In fp8 a kernel quantizes its output for the next product, and multiplies the scales of the
-    previous product into its input.
+    A few fused kernels run between the matrix products, and attention reads keys and values from the storage without a
+    copy. In fp8, the kernel after a product applies its scales, and the kernel before a product quantizes its input.
     """
 
     @torch.no_grad()
@@ -170,7 +169,7 @@ class PackedNetwork:
 
     @classmethod
     def of(cls, network: BidirectionalTransformer) -> PackedNetwork:
-        """Return the packed network that the network holds, made anew if weights were moved or replaced."""
+        """Return the packed form of a network, which is cached in it and rebuilt if weights were moved or replaced."""
         packed = network.packed
         if not isinstance(packed, cls) or not all(block.current for block in packed.blocks):
             network.packed = None  # free its memory first
@@ -178,7 +177,7 @@ class PackedNetwork:
         return packed
 
     def hidden(self, packing: Packing, storage: RowKVStorage | None) -> Tensor:  # [N, W]
-        """Return the states of the packed columns before the final norm."""
+        """Return the hidden states of the packed columns before the final norm."""
         config, rows, eps = self.config, packing.rows, self.config.norm_eps
         x: Tensor = self.embedding(packing.tokens)
         cos, sin = rotary_cos_sin(packing.positions, self._frequencies, config, x.dtype)
@@ -193,14 +192,14 @@ class PackedNetwork:
             query = rotate_and_store(block.qkv(normed), *rotary)
             delta = block.out(attend(query, *keys_values, rows).flatten(1))
             x, normed = add_rms_norm(x, delta, block.mlp_norm.weight, eps, quantize=block.gate_up.float8)
-            del query, delta  # 16 MB each in a probe
+            del query, delta  # frees 16 MB each in a probe
             parts = _split_for_mlp(normed, block.gate_up)
             delta = _join([block.down(silu_mul(block.gate_up(part), x.dtype)) for part in parts])
         return add_rms_norm(x, delta, self.norm.weight, eps)[0]
 
 
 def _split_for_mlp(x: Tensor | Float8Rows, product: FusedLinear) -> list[Tensor] | list[Float8Rows]:
-    """Split many columns into equal parts whose product is not too large."""
+    """Split columns into equal parts, each with at most about `MAX_MLP_NUMBERS` outputs of the product."""
     count = len(x if isinstance(x, Tensor) else x.values)
     parts = max(1, -(-count * len(product.weight) // MAX_MLP_NUMBERS))
     if isinstance(x, Tensor):
@@ -218,7 +217,7 @@ def _join(parts: list[Tensor | UnscaledProduct]) -> Tensor | UnscaledProduct:
 
 
 def _share_memory(linears: tuple[nn.Module, ...], name: str) -> Tensor:
-    """Concatenate a parameter of the linears, which become views of the result."""
+    """Return one parameter of all linear layers concatenated; their own parameters become views of it."""
     parameters: list[nn.Parameter] = [getattr(linear, name) for linear in linears]
     if len(parameters) == 1:
         return parameters[0].data

@@ -9,10 +9,10 @@ from lastword.models.layers import BidirectionalTransformer
 
 
 class Float8Linear(nn.Module):
-    """A linear layer with weights in e4m3 and one scale per output; inputs get one scale per column.
+    """A linear layer with weights in e4m3 and one scale per output; inputs are quantized with one scale per column.
 
-    GPUs of compute capability 8.9 and above multiply in fp8; elsewhere the numbers are converted to float32
-    first, which is correct and no faster. Embedding, norms and head keep their dtype.
+    GPUs of compute capability 8.9 and above multiply in fp8. On other devices weights and inputs are converted to
+    float32 first, which is not faster than an `nn.Linear`.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -30,8 +30,8 @@ class Float8Linear(nn.Module):
 
 
 def to_float8(network: BidirectionalTransformer) -> None:
-    """Replace the linear layers of all blocks, one at a time."""
-    network.packed = None  # it would keep the weights that are replaced
+    """Replace the linear layers of all blocks by `Float8Linear`; embedding, norms and head keep their dtype."""
+    network.packed = None  # it refers to the weights that are replaced
     for module in [*network.blocks.modules()]:
         for name, linear in [*module.named_children()]:
             if isinstance(linear, nn.Linear):

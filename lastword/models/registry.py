@@ -1,4 +1,4 @@
-"""Models with a name: embedded ones, and published checkpoints with what the hub's cache holds of them."""
+"""Known models: the embedded ones, and published checkpoints with the state of their files in the hub's cache."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from lastword.models.tokenizer import read_chat_template
 from lastword.models.toy import Toy
 from lastword.models.weights import tensor_files
 
-BYTES_PER_PARAMETER = 2  # as published
+BYTES_PER_PARAMETER = 2  # published checkpoints are stored in bf16
 
 
 @dataclass(frozen=True)
 class KnownModel:
-    """The facts about a model with a name that are known without loading it."""
+    """The properties of a known model that can be read without loading it."""
 
     name: str
     family: str
     source: Literal["embedded", "hub"]
-    parameters: int  # to two digits if the checkpoint is not on this machine
+    parameters: int  # rounded to two digits if the checkpoint is not on this machine
     max_seq_len: int | None = None
-    default_max_new_tokens: int | None = None  # None: only known once the files are on this machine
-    chat: bool = False  # has a chat template, or is made for one
+    default_max_new_tokens: int | None = None  # None: the files are not on this machine
+    chat: bool = False  # has a chat template; before a download, judged by the name
     local: Literal["complete", "partial", "no"] = "no"
     local_bytes: int = 0
     error: str | None = None  # why the local files cannot be read
 
     @property
     def download_bytes(self) -> int:
-        """The approximate size of the download of a checkpoint that is not on this machine."""
+        """The approximate size of the download; 0 if this machine has any file of the checkpoint."""
         return self.parameters * BYTES_PER_PARAMETER if self.local == "no" else 0
 
 
@@ -57,7 +57,7 @@ PUBLISHED = (
 
 
 def known_models() -> Iterator[KnownModel]:
-    """Yield every model that has a name, without fetching or loading any."""
+    """Yield the embedded models, the toy and the published checkpoints, without fetching or loading any."""
     from huggingface_hub import constants
 
     for name in EMBEDDED:
@@ -70,7 +70,7 @@ def known_models() -> Iterator[KnownModel]:
 
 
 def _read_cache(model: KnownModel, cache: Path) -> KnownModel:
-    """Return a published model with what the hub's cache holds of it."""
+    """Return a published model, updated with the state of its files in the hub's cache."""
     from huggingface_hub import try_to_load_from_cache
 
     repository = cache / f"models--{model.name.replace('/', '--')}"
@@ -81,13 +81,13 @@ def _read_cache(model: KnownModel, cache: Path) -> KnownModel:
     except OSError as error:
         return replace(model, local="partial", error=f"the cache cannot be read ({error})")
     size = _folder_bytes(repository / "blobs")
-    if not isinstance(config, str):  # the download has started and its config is not complete
+    if not isinstance(config, str):  # config.json is not downloaded yet
         return replace(model, local="partial", local_bytes=size)
     return _read_folder(model, Path(config).parent, size)
 
 
 def _read_folder(model: KnownModel, folder: Path, size: int) -> KnownModel:
-    """Return the model with the properties read from its folder, or with the error."""
+    """Return a model, updated with the properties read from its folder or with the error of reading them."""
     try:
         architecture, _, config = read_config(folder)
         max_new_tokens = GenerationConfig.of_folder(folder).max_new_tokens or DEFAULT_MAX_NEW_TOKENS
@@ -107,7 +107,7 @@ def _read_folder(model: KnownModel, folder: Path, size: int) -> KnownModel:
 
 
 def _folder_bytes(folder: Path) -> int:
-    """Return the size of the files in a folder; 0 if it cannot be read."""
+    """Return the total size in bytes of the files directly in a folder; 0 if the folder cannot be read."""
     try:
         with os.scandir(folder) as entries:
             return sum(entry.stat().st_size for entry in entries if entry.is_file())

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lastword.canvas.columns import cached_arange, column_indices
 
-MIN_DISTANCE = 1e-5  # unit vectors that are closer may differ by rounding alone, in float32
+MIN_DISTANCE = 1e-5  # of unit vectors; smaller distances may be rounding errors of float32
 
 
 class CacheStorage(ABC):
@@ -20,84 +20,84 @@ class CacheStorage(ABC):
 
     @abstractmethod
     def fit(self, width: int) -> None:
-        """Resize to the width of a canvas that grew or shrank on the right."""
+        """Add or remove columns on the right so that every row has the new width of the canvas."""
 
     @abstractmethod
     def at(self, rows: Tensor, stale: Tensor, read: Tensor, answer: Tensor, valid: Tensor) -> RowStorage:
-        """Return the storage of some rows for one pass.
+        """Return the storage of rows `rows` [R] for one pass.
 
-        The masks are [R, L]: the columns that every layer must recompute, the columns that the pass will
-        read, the answer, and the columns that exist for this pass.
+        The other arguments are boolean masks [R, L]: `stale` columns, which every layer must recompute, columns that
+        the pass reads, answer columns, and visible columns (`valid`).
         """
 
 
 class RowStorage(ABC):
-    """The storage of some rows during one pass: the only part of a cache that a model sees.
+    """The storage of some rows during one pass: the only part of a cache that is passed to a model.
 
-    Usually only the stale columns go through the layers, and every layer recomputes all of them. A storage
-    that keeps the outputs of layers may send more columns and choose per layer: `select` returns the columns
-    to recompute, and `fill` the outputs of all columns.
+    By default the input of the layers is the stale columns, and every layer recomputes all of them. A storage that
+    keeps layer outputs (`RowFeatureStorage`) may use more input columns and choose some of them per layer: `select`
+    returns the columns to recompute; `fill` stores their outputs and returns those of all columns.
     """
 
-    columns: Tensor | None  # [R, S] sorted, the columns that go through the layers; None: all
-    # [R] columns recomputed per row, the mean over layers rounded up. A model that needs more columns than
-    # requested adds them here.
+    columns: Tensor | None  # [R, S] sorted, the input columns of the layers; None: all
+    # [R] columns recomputed per row, the mean over layers rounded up. A model that computes more columns than
+    # requested adds them (see `native._columns_before`).
     tokens_computed: Tensor
-    # Whether every row has as many distinct columns as the widest; otherwise short rows repeat their last.
+    # Whether all rows have the same number of distinct columns; otherwise shorter rows repeat their last column.
     uniform: bool = False
 
     @abstractmethod
     def update(self, layer: int, columns: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write keys and values [R, H, S, D] at `columns` [R, S]; return those of all columns."""
+        """Write keys and values [R, H, S, D] at `columns` [R, S]; return those of all columns [R, H, L, D]."""
 
     def select(self, layer: int, x: Tensor, values: Callable[[Tensor], Tensor]) -> Tensor | None:
-        """Return the columns [R, S] that a layer with input `x` recomputes; None: all in `columns`.
+        """Return the columns [R, S] that a layer with input `x` recomputes; None means all of `self.columns`.
 
         `values` projects inputs [R, C, W] to the layer's values [R, H, C, D].
         """
         return None
 
     def fill(self, layer: int, half: str, columns: Tensor, output: Tensor) -> Tensor:
-        """Store the output of attention or MLP at `columns`; return its output at all columns."""
+        """Store the output of `half` (`attention` or `mlp`) at `columns`; return the stored output of all columns."""
         raise NotImplementedError("only a storage that selects columns can fill in the others")
 
 
 class KVStorage(CacheStorage):
-    """Keys and values [C, H, D] of every column of a canvas, in one tensor per layer.
+    """The keys and values [C, H, D] of all columns of a canvas, in one tensor per layer; C is rows times width.
 
-    Column c of a row lies at `offsets[row] + c`. The tensors of a layer are allocated on first use and keep
-    their address until the canvas changes its width.
+    Column c of a row has index `offsets[row] + c`. The tensor of a layer is allocated on first use and keeps its
+    address until the width of the canvas changes.
 
-    Keys are stored after rotation. Positions count a row's own tokens from its first, so those of the prompt
-    never move; answers whose tokens moved are recomputed whatever the cache says (see Forward).
+    Keys are stored after the rotary embedding. Positions count from the first token of the row, so those of the prompt
+    never change; if tokens of an answer move, `Forward` recomputes the answer, whatever the cache policy chooses.
     """
 
     def __init__(self, rows: int, width: int) -> None:
         self._rows, self._width = rows, width
         self._offsets = torch.arange(rows) * width
-        self._layers: dict[int, Tensor] = {}  # [2, C, H, D]
+        self._layers: dict[int, Tensor] = {}  # by layer, [2, C, H, D]
         self._ranges: dict[tuple[Hashable, ...], Tensor] = {}
 
     def at(self, rows: Tensor, stale: Tensor, read: Tensor, answer: Tensor, valid: Tensor) -> RowKVStorage:
-        stale = stale | read  # only a column that is computed can be read
+        stale = stale | read  # a column must be computed to be read
         return RowKVStorage(self, rows, column_indices(stale), stale.sum(-1))
 
     def fit(self, width: int) -> None:
         if width != self._width:
-            padding = (0, 0, 0, 0, 0, width - self._width)  # a negative one crops
+            padding = (0, 0, 0, 0, 0, width - self._width)  # a negative number crops
             for layer, stored in self._layers.items():
                 self._layers[layer] = F.pad(self._split_rows(stored), padding).flatten(1, 2)
             self._width = width
             self._offsets = torch.arange(self._rows, device=self._offsets.device) * width
 
     def offsets(self, device: torch.device) -> Tensor:  # [B]
-        """Return the index in a layer's tensors at which column 0 of each row lies."""
+        """Return the index of column 0 of every row in the tensors of a layer."""
         if self._offsets.device != device:
             self._offsets = self._offsets.to(device)
         return self._offsets
 
     def arange(self, count: int, step: int, like: Tensor, dtype: torch.dtype = torch.long, start: int = 0) -> Tensor:
-        """Return `count` numbers from `start` on; cached, because CUDA graphs need a fixed address."""
+        """Return `count` numbers from `start` in steps of `step`; cached, because CUDA graphs need a fixed address."""
         key = (count, step, like.device, dtype, start)
         if key not in self._ranges:
             end = start + count * step
@@ -116,7 +116,7 @@ class KVStorage(CacheStorage):
         return self._rows * self._width
 
     def by_row(self, layer: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a layer's keys and values as views [B, H, L, D], for `like` of that shape."""
+        """Return a layer's keys and values as views [B, H, L, D]; `like` [R, H, S, D] gives H, D, dtype and device."""
         self.layer(layer, like.shape[1], like)
         keys, values = self._split_rows(self._layers[layer]).transpose(2, 3)
         return keys, values
@@ -137,10 +137,10 @@ class RowKVStorage(RowStorage):
     columns: Tensor | None
     tokens_computed: Tensor  # [R]
     uniform: bool = False
-    span: slice | None = None  # the keys of a single row, if the host knows where they lie
+    span: slice | None = None  # the indices of the keys of a single row, if known without a host sync
 
     def offsets(self, device: torch.device) -> Tensor:  # [R]
-        """Return the index in a layer's tensors at which column 0 of each of the rows lies."""
+        """Return the index of column 0 of each of these rows in the tensors of a layer."""
         offsets = self.all_rows.offsets(device)
         return offsets if len(offsets) == len(self.rows) else offsets[self.rows.to(device)]
 
@@ -149,17 +149,17 @@ class RowKVStorage(RowStorage):
         flat_keys, flat_values = self.all_rows.layer(layer, keys.shape[1], keys)
         flat_keys[slots], flat_values[slots] = keys.transpose(1, 2), values.transpose(1, 2)
         all_keys, all_values = self.all_rows.by_row(layer, keys)
-        if len(self.rows) == len(all_keys):  # every row takes part: no copy
+        if len(self.rows) == len(all_keys):  # every row participates: no copy
             return all_keys, all_values
         rows = self.rows.to(keys.device)
         return all_keys[rows], all_values[rows]
 
 
 class PooledKVStorage(KVStorage):
-    """Keys and values of rows that reserve regions of one pool, each as large as the row needs.
+    """The keys and values of a pool of columns, in which each row reserves a region of the size that it needs.
 
-    A row that outgrows its region moves to a larger one. If no region is free, the others are compacted, and
-    if that is not enough, the pool grows. The columns of a row without a region lie behind the pool.
+    A row that outgrows its region moves to a larger one. If no gap is large enough, the regions are compacted, and if
+    that does not free enough columns, the pool grows. All rows without a region share scratch columns after the pool.
     """
 
     def __init__(self, rows: int, width: int, columns: int) -> None:
@@ -168,7 +168,7 @@ class PooledKVStorage(KVStorage):
         self._regions: dict[int, range] = {}  # by row
         self._owners: dict[int, object] = {}
         self._offsets = torch.full((rows,), columns)
-        self.times_grown = 0  # each time, the tensors get another address
+        self.times_grown = 0  # growing moves the tensors, so captured CUDA graphs become invalid
 
     def fit(self, width: int) -> None:
         if width != self._width:
@@ -178,9 +178,9 @@ class PooledKVStorage(KVStorage):
         return self._columns + self._width
 
     def reserve(self, row: int, first: int, count: int, *, owner: object) -> None:
-        """Reserve a region for `count` columns of a row from `first` on; what it has stored moves with it.
+        """Reserve a region for `count` columns of a row from column `first` on, and keep what is stored for them.
 
-        A new `owner` of the row starts with an empty region.
+        `owner` is the request in the row; if it is a new one, the old region is released first.
         """
         if self._owners.get(row) is not owner:
             self.release(row)
@@ -193,21 +193,21 @@ class PooledKVStorage(KVStorage):
             start = self._compact()
             if self._columns - start < count:
                 self._grow(max(count, self._columns // 4))
-        region = self._regions.get(row)  # compacting moves it
+        region = self._regions.get(row)  # compacting may have moved it
         if region is not None:
             self._move(region, start)
         self._regions[row] = range(start, start + count)
         self._offsets[row] = start - first
 
     def release(self, row: int) -> None:
-        """Free the region of a row."""
+        """Free the region of a row, if the row has one."""
         if self._regions.pop(row, None) is not None:
             self._offsets[row] = self._columns
 
     def by_row(self, layer: int, like: Tensor) -> tuple[Tensor, Tensor]:
         keys, values = self.layer(layer, like.shape[1], like)
         column = torch.arange(self._width, device=like.device)
-        # Columns before a row's first lie before its region and may belong to another row; they are not read.
+        # The padding before a row's prompt gets indices outside of the row's region; these entries are not read.
         slots = (self.offsets(like.device)[:, None] + column).clamp(0, len(keys) - 1)
         return keys[slots].transpose(1, 2), values[slots].transpose(1, 2)
 
@@ -220,7 +220,7 @@ class PooledKVStorage(KVStorage):
         return start if self._columns - start >= count else None
 
     def _compact(self) -> int:
-        """Move all regions to the left and return where the last one ends."""
+        """Close all gaps between regions and return the end of the last region."""
         start = 0
         for row, region in sorted(self._regions.items(), key=lambda item: item[1].start):
             if region.start > start:
@@ -244,10 +244,10 @@ class PooledKVStorage(KVStorage):
 
 
 class FeatureStorage(CacheStorage):
-    """Keys, values and the outputs of attention and MLP [B, L, W], by layer, row and column (dLLM-Cache).
+    """The keys, values, attention outputs and MLP outputs of all columns in every layer (dLLM-Cache).
 
-    All columns go through the layers. The first layer recomputes all of them; any other one recomputes the
-    stale columns and, of the answer columns that are not stale, the `share` whose values changed most.
+    All columns are input of the layers. The first layer recomputes all of them. Every other layer recomputes the stale
+    columns and those answer columns whose values changed most, as many as `share` times the length of the answer.
     """
 
     def __init__(self, rows: int, width: int, share: float) -> None:
@@ -267,7 +267,7 @@ class FeatureStorage(CacheStorage):
             self._width = width
 
     def outputs(self, layer: int, half: str, like: Tensor) -> Tensor:
-        """Return the stored outputs of half a layer, allocated on first use like the tensor `like`."""
+        """Return the outputs [B, L, W] of a layer's `half` (`attention` or `mlp`), allocated on first use."""
         if (layer, half) not in self._outputs:
             shape = (self._rows, self._width, like.shape[-1])
             self._outputs[layer, half] = like.new_zeros(shape)
@@ -279,20 +279,20 @@ class RowFeatureStorage(RowStorage):
 
     def __init__(self, storage: FeatureStorage, rows: Tensor, stale: Tensor, answer: Tensor, valid: Tensor) -> None:
         optional = answer & ~stale
-        # The product in float64, as Python multiplies: 0.29 of 100 columns are 28, not 29.
+        # In float64, as in Python: int(0.29 * 100) is 28, but in float32 it is 29.
         chosen = (answer.sum(-1).double() * storage.share).long()
         self._storage = storage
         self._counts = stale.sum(-1) + torch.minimum(chosen, optional.sum(-1))
         self._selects = storage.share > 0 and bool(optional.any())
-        self._first = int(optional.any(0).to(torch.int8).argmax())  # optional column
-        self._total, self._layers = valid.sum(-1), 1  # the first layer
+        self._first = int(optional.any(0).to(torch.int8).argmax())  # the first optional column of any row
+        self._total, self._layers = valid.sum(-1), 1  # columns and layers so far; layer 0 recomputes all
         self.columns, self.tokens_computed = None, self._total
-        # The first layer that selects columns moves the following tensors to its device.
+        # `select` moves the following tensors to the device of the layer.
         self._rows, self._stale, self._optional = rows, stale, optional[:, self._first :]
         self._stale_columns = column_indices(stale)
         entry = cached_arange(int(self._counts.max()), rows.device).expand(len(rows), -1)
         self._entries = torch.minimum(entry, (self._counts - 1).clamp(min=0)[:, None])
-        # Rows with nothing to recompute must not be written.
+        # Rows without columns to recompute must not be overwritten.
         busy = self._counts > 0
         self._busy = None if bool(busy.all()) else busy.nonzero()[:, 0]
 
@@ -304,16 +304,16 @@ class RowFeatureStorage(RowStorage):
         self.tokens_computed = -(-self._total // self._layers)  # rounded up
         if not self._selects:
             return self._stale_columns
-        # Stale columns first, then those that changed most; of equals, the leftmost.
+        # Stale columns come first, then the most changed ones; ties are resolved from left to right.
         change = self._update_values(layer, x, values).masked_fill(self._stale, torch.inf)
         return change.argsort(dim=-1, descending=True, stable=True).gather(1, self._entries)
 
     def _update_values(self, layer: int, x: Tensor, values: Callable[[Tensor], Tensor]) -> Tensor:  # [R, L]
-        """Replace the values of every optional column and return how far their direction changed.
+        """Store the new values of all optional columns and return the change of each; other columns have -1.
 
-        The squared distance of unit vectors is 2 - 2 cosine without its cancellation. Distances that rounding
-        explains count as 0, because rounding depends on the shape of the batch: otherwise a row could select
-        other columns in a batch than alone.
+        The change is the squared distance of unit vectors, 2 - 2 cosine computed without cancellation. Changes
+        within rounding error count as 0: rounding depends on the shape of the batch, and a row must select the same
+        columns in a batch as alone.
         """
         new = values(x[:, self._first :])  # [R, H, C, D]
         _, stored = self._storage.attention.by_row(layer, new)
@@ -325,7 +325,7 @@ class RowFeatureStorage(RowStorage):
         return F.pad(change.masked_fill(~self._optional, -1.0), (self._first, 0), value=-1.0)
 
     def update(self, layer: int, columns: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        if layer == 0:  # recomputed in every pass
+        if layer == 0:  # which recomputes all columns
             return keys, values
         heads = torch.arange(keys.shape[1], device=keys.device)[None, :, None]
         all_keys, all_values = self._storage.attention.by_row(layer, keys)

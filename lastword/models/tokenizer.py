@@ -1,7 +1,7 @@
 """Tokenizer and chat template of a checkpoint folder.
 
-LLaDA comes with a complete `tokenizer.json`; Dream with `vocab.json` and `merges.txt`, from which the
-tokenizer is built by Qwen2's rules. Nothing is added to a text: that is up to the caller or the template.
+LLaDA publishes a complete `tokenizer.json`; Dream publishes `vocab.json` and `merges.txt`, from which a byte-level BPE
+tokenizer is built as in Qwen2. `encode` adds no special tokens; callers and chat templates do.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CONFIG, _SPECIAL, _ADDED = "tokenizer_config.json", "special_tokens_map.json", 
 _TEMPLATE = "chat_template.jinja"
 _TOKEN_KEYS = {"content", "special", "lstrip", "rstrip", "normalized", "single_word"}
 
-# Where Qwen2 splits a text before merging: contractions; letters with at most one sign before them; single
+# Qwen2 splits text into these pieces before BPE merges: contractions; letters, with at most one preceding sign; single
 # digits; punctuation with the newlines after it; newlines; spaces, except the one before a word.
 _QWEN2_PIECES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
@@ -38,17 +38,17 @@ _QWEN2_PIECES = (
 )
 
 # Limits of a chat template, which is code from a checkpoint.
-MAX_TEMPLATE_LENGTH = 10**6  # characters; published ones have some thousands
-MAX_TEMPLATE_LINES = 2 * 10**6  # lines of Python run for one conversation: a second or two
-MAX_PRODUCT = 10**6  # result of a multiplication
+MAX_TEMPLATE_LENGTH = 10**6  # characters; published templates have a few thousand
+MAX_TEMPLATE_LINES = 2 * 10**6  # lines of Python executed per conversation: 1 to 2 seconds
+MAX_PRODUCT = 10**6  # largest number, or length of a string or list, that a multiplication may return
 
 
 @dataclass(frozen=True, eq=False)
 class Tokenizer:
     """The tokenizer of a checkpoint: vocabulary, special tokens and chat template.
 
-    A special token that is spelled out in a text becomes that token, as with the authors' tokenizers. So text
-    from untrusted users can end a turn.
+    Text that spells a special token, such as `<|eot_id|>`, is encoded as that token, as by the authors' tokenizers.
+    So text from untrusted users can end a turn.
     """
 
     core: tokenizers.Tokenizer
@@ -57,12 +57,12 @@ class Tokenizer:
     chat_template: str | None = None
 
     def __post_init__(self) -> None:
-        self.core.no_truncation()  # a saved tokenizer may ask for either
+        self.core.no_truncation()  # tokenizer.json may enable truncation and padding
         self.core.no_padding()
 
     @classmethod
     def from_folder(cls, folder: Path) -> Tokenizer | None:
-        """Read the tokenizer of a checkpoint folder; None if it has no tokenizer file."""
+        """Return the tokenizer of a checkpoint folder, or None if the folder has no tokenizer file."""
         if not folder.is_dir():
             raise CheckpointError(f"{folder} is not a folder; give the folder of a checkpoint")
         names = (_TOKENIZER, _VOCAB, _MERGES, _CONFIG, _SPECIAL, _ADDED, _TEMPLATE)
@@ -75,7 +75,7 @@ class Tokenizer:
             _add_tokens(core, settings, _read_object(folder / _ADDED))
             bos, eos = (_token_text(settings.get(name)) for name in ("bos_token", "eos_token"))
             return cls(core, bos, eos, _chat_template(folder, settings))
-        except Exception as error:  # the Rust library has no narrower class
+        except Exception as error:  # the Rust library raises plain Exception
             raise CheckpointError(
                 f"the tokenizer in {folder} ({', '.join(present)}) cannot be used "
                 f"({type(error).__name__}: {error}); copy its files again from the checkpoint"
@@ -83,15 +83,15 @@ class Tokenizer:
 
     @cached_property
     def size(self) -> int:
-        """The highest id with a token, plus one; the model's embedding may have more rows."""
+        """The highest token id plus one; the model's embedding may have more rows."""
         return max(self.core.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
     def id_of(self, token: str) -> int | None:
-        """Return the id of a token, written as in the vocabulary; None if there is no such token."""
+        """Return the id of a token, spelled as in the vocabulary, or None if there is no such token."""
         return self.core.token_to_id(token)
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without bos and eos."""
+        """Return the ids of a text; bos and eos are not added."""
         try:
             return list(self.core.encode(text, add_special_tokens=False).ids)
         except TypeError as error:
@@ -101,16 +101,16 @@ class Tokenizer:
             ) from error
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
-        """Return the text of ids; an id without a token, such as a spare embedding row, adds nothing."""
+        """Return the text of ids; ids without a token, such as spare rows of the embedding, are skipped."""
         known = [index for index in ids if 0 <= index < self.size]
         return self.core.decode(known, skip_special_tokens=skip_special)
 
     def chat(self, messages: Sequence[Mapping[str, str]], *, continue_last: bool = False) -> list[int]:
-        """Return the ids of a conversation in the checkpoint's chat template; see `render`."""
+        """Return the ids of a conversation formatted with the checkpoint's chat template; see `render`."""
         return self.encode(self.render(messages, continue_last=continue_last))
 
     def render(self, messages: Sequence[Mapping[str, str]], *, continue_last: bool = False) -> str:
-        """Return the text of a conversation in the checkpoint's chat template.
+        """Return the text of a conversation formatted with the checkpoint's chat template.
 
         `continue_last` leaves the last turn open, so that the answer continues it.
         """
@@ -133,12 +133,12 @@ class Tokenizer:
                 text = template.render(
                     messages=[dict(message) for message in messages],
                     add_generation_prompt=not continue_last,
-                    bos_token=self.bos or "",  # None would be printed as a word
+                    bos_token=self.bos or "",  # a template would print None as "None"
                     eos_token=self.eos or "",
                     raise_exception=_raise_in_template,
                     tools=None,
                 )
-        except Exception as error:  # a template may fail in any way
+        except Exception as error:  # a template may raise any exception
             raise PromptError(
                 f"the chat template refused messages from {', '.join(m['role'] for m in messages)} "
                 f"({error}); give roles in an order it allows, usually user and assistant in turn"
@@ -147,10 +147,10 @@ class Tokenizer:
 
 
 def read_chat_template(folder: Path) -> str | None:
-    """Return a checkpoint's chat template without reading the rest of its tokenizer."""
+    """Return a checkpoint's chat template, or None, without reading the vocabulary."""
     try:
         return _chat_template(folder, _read_settings(folder))
-    except Exception as error:  # as in `from_folder`
+    except Exception as error:  # malformed settings raise various exceptions
         raise CheckpointError(
             f"the chat template in {folder} cannot be used ({type(error).__name__}: {error}); copy its files "
             "again from the checkpoint"
@@ -158,16 +158,16 @@ def read_chat_template(folder: Path) -> str | None:
 
 
 def _read_core(folder: Path, present: Sequence[str]) -> tokenizers.Tokenizer:
-    """Return the complete tokenizer, or one of vocabulary and merges: byte-level BPE split as by Qwen2."""
+    """Return the tokenizer of tokenizer.json, or a byte-level BPE of vocabulary and merges as in Qwen2."""
     if _TOKENIZER in present:
         return tokenizers.Tokenizer.from_buffer(read_bytes(folder / _TOKENIZER))
     if _VOCAB not in present or _MERGES not in present:
         raise ValueError(f"it needs {_TOKENIZER}, or {_VOCAB} and {_MERGES}")
-    read_json_object(folder / _VOCAB)  # the Rust library checks no sizes
+    read_json_object(folder / _VOCAB)  # raises for a file that is too large; the Rust library does not
     read_bytes(folder / _MERGES)
     core = tokenizers.Tokenizer(models.BPE.from_file(str(folder / _VOCAB), str(folder / _MERGES)))
     missing = set(pre_tokenizers.ByteLevel.alphabet()) - core.get_vocab().keys()
-    if missing:  # text with such bytes would disappear silently
+    if missing:  # the Rust library would drop such bytes silently
         raise ValueError(f"{_VOCAB} lacks {len(missing)} of the 256 single-byte tokens")
     split = pre_tokenizers.Split(Regex(_QWEN2_PIECES), behavior="isolated")
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -178,14 +178,14 @@ def _read_core(folder: Path, present: Sequence[str]) -> tokenizers.Tokenizer:
 
 
 def _add_tokens(core: tokenizers.Tokenizer, settings: dict[str, Any], added: dict[str, Any]) -> None:
-    """Add the tokens that the settings and added_tokens.json list; ValueError if they get other ids."""
+    """Add the tokens listed in the settings and added_tokens.json; ValueError if one gets another id than listed."""
     roles = [settings[name] for name in settings if name.endswith("_token")]
     special = {_token_text(role) for role in [*roles, *(settings.get("additional_special_tokens") or [])]}
     described = settings.get("added_tokens_decoder") or {}
     ids = [*added.items(), *((entry["content"], int(index)) for index, entry in described.items())]
     ids.sort(key=lambda pair: pair[1])
     entries: dict[str, dict[str, Any]] = {entry["content"]: entry for entry in described.values()}
-    # added_tokens.json has ids only: a token without a description is special if it has a role.
+    # added_tokens.json lacks flags: a token that only it lists is special if a setting such as eos_token names it.
     known = {token.content for token in core.get_added_tokens_decoder().values()}
     for content in added.keys() - known - entries.keys():
         entries[content] = {"content": content, "special": content in special}
@@ -201,7 +201,7 @@ def _read_settings(folder: Path) -> dict[str, Any]:
 
 
 def _read_object(file: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; an empty one if there is no such file."""
+    """Return the JSON object in a file, or an empty dict if the file does not exist."""
     try:
         return read_json_object(file) if is_plain_file(file) else {}
     except ValueError as error:
@@ -209,27 +209,27 @@ def _read_object(file: Path) -> dict[str, Any]:
 
 
 def _token_text(token: Any) -> str | None:
-    """Return the text of a token, which settings write as a string or as a dict with flags."""
+    """Return the text of a token, given as a string or as a dict with `content` and flags; None if it is unset."""
     text = token["content"] if isinstance(token, dict) else token
     return text if isinstance(text, str) else None
 
 
 def _chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
-    """Return the template file if there is one, else the setting: a text, or the one named default."""
+    """Return chat_template.jinja, else the setting `chat_template` (of a list its entry `default`), or None."""
     template = settings.get("chat_template")
     if is_plain_file(folder / _TEMPLATE):
         template = read_bytes(folder / _TEMPLATE).decode()
     elif isinstance(template, list):
         template = {entry["name"]: entry["template"] for entry in template}.get("default")
-    _compile_template(template or "")  # a broken template should fail now, not in a chat
+    _compile_template(template or "")  # raise for a broken template now, not in a chat
     return template
 
 
 def _open_turn(text: str, content: str) -> str:
-    """Return the text up to the end of its last message; templates close turns and may trim messages.
+    """Return the text up to the end of its last message, `content`, without the tokens that close the turn.
 
-    Trailing whitespace stays only if the template keeps the content as it is. The scorers of started answers
-    expect this, because transformers does the same.
+    Trailing whitespace of `content` is kept only if the template keeps it. transformers does the same, and benchmarks
+    that give the beginning of an answer rely on it.
     """
     start = text.rfind(content.strip())
     if start < 0:
@@ -241,7 +241,7 @@ def _open_turn(text: str, content: str) -> str:
 
 
 class _TemplateEnvironment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox without large multiplications, which it would run while compiling a template."""
+    """Jinja's sandbox without powers and large products, which Jinja evaluates even when it compiles a template."""
 
     intercepted_binops = frozenset({"*", "**"})
 
@@ -255,7 +255,7 @@ class _TemplateEnvironment(ImmutableSandboxedEnvironment):
 _JINJA = _TemplateEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
 
 
-@lru_cache(maxsize=8)  # not an attribute of a tokenizer, because templates cannot be pickled
+@lru_cache(maxsize=8)  # not stored in the tokenizer, because compiled templates cannot be pickled
 def _compile_template(text: str) -> jinja2.Template:
     if len(text) > MAX_TEMPLATE_LENGTH:
         raise ValueError(f"the chat template has {len(text)} characters; at most {MAX_TEMPLATE_LENGTH} are read")
@@ -264,7 +264,7 @@ def _compile_template(text: str) -> jinja2.Template:
 
 @contextmanager
 def _limit_lines(lines: int) -> Iterator[None]:
-    """Raise RuntimeError if the code inside runs more lines of Python, as an endless loop does."""
+    """Raise RuntimeError if the `with` body runs more than `lines` lines of Python, for instance in an endless loop."""
     remaining, previous = lines, sys.gettrace()
 
     def count(frame: FrameType, event: str, argument: object) -> Any:
@@ -282,5 +282,5 @@ def _limit_lines(lines: int) -> Iterator[None]:
 
 
 def _raise_in_template(reason: str) -> NoReturn:
-    """Reject a conversation; templates call this as `raise_exception`."""
+    """Raise TemplateError; templates call this as `raise_exception` to reject a conversation."""
     raise jinja2.TemplateError(reason)

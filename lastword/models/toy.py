@@ -1,4 +1,4 @@
-"""Toy: a model without weights whose length distribution is known in closed form."""
+"""`Toy`: a model without weights whose length distribution is known in closed form."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Letters:
 
 
 class Toy(Adapter):
-    """A model that predicts the next letter of the alphabet, and the end with probability `hazard` per slot.
+    """A model that predicts the next letter of the alphabet, and an end token with probability `hazard` per slot.
 
-    The hazard is constant, so the expected length over T slots is (1 - (1 - hazard)**T) / hazard. The
-    confidence varies by position, so that unmask rules have a choice.
+    The hazard is constant, so the expected length over T slots is (1 - (1 - hazard)**T) / hazard. The confidence
+    depends on the position, so that unmask rules can rank the slots.
 
     >>> import lastword
     >>> toy = lastword.Toy(hazard=0.25)

@@ -1,4 +1,4 @@
-"""Weights: load safetensors into a module, one tensor at a time, and identify the weights of a model."""
+"""Loading of safetensors into a module, one tensor at a time, and hashes that identify the weights of a model."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from lastword.models.config import WeightIndex, is_plain_file
 from lastword.models.layers import TransformerConfig
 from lastword.validation import short_repr
 
-# The names that safetensors has for the dtypes a model may be stored in.
+# The dtypes in which weights may be stored, by their names in safetensors.
 STORED_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 
-# Our names of the two tensors that may be tied.
+# The parameter names of the two tensors that may be tied.
 EMBEDDING, HEAD = "embedding.weight", "head.weight"
 
-# Some exports contain the rotary frequencies; we compute them in float32 from the configuration.
+# Rotary frequencies in some exports; they are computed in float32 from the configuration instead.
 IGNORED_SUFFIXES = (".rotary_emb.inv_freq",)
 
 
 def tensor_files(folder: Path) -> dict[str, Path]:
-    """Return the file that holds each tensor, from the index if there is one."""
+    """Return the file of each tensor by the tensor's name, from the index or from the only weight file."""
     if is_plain_file(folder / INDEX):
         weight_map = WeightIndex.read(folder / INDEX).weight_map
         outside = sorted(name for name in set(weight_map.values()) if Path(name).name != name)
@@ -52,9 +52,9 @@ def tensor_files(folder: Path) -> dict[str, Path]:
 
 
 def check_files(folder: Path, files: Mapping[str, Path], names: Mapping[str, str], head: str) -> None:
-    """Raise CheckpointError unless a folder holds the tensors of its config, in files that exist.
+    """Raise CheckpointError unless a folder's tensors are those of its config, in files that exist.
 
-    `head` is the checkpoint's name of the output head: a tied one is often stored all the same.
+    `files` and `names` have the checkpoint's tensor names as keys. The output head `head` may be stored even if tied.
     """
     missing, extra = names.keys() - files.keys(), files.keys() - names.keys() - {head}
     extra = {short_repr(name) for name in extra if not name.endswith(IGNORED_SUFFIXES)}
@@ -74,12 +74,12 @@ def check_files(folder: Path, files: Mapping[str, Path], names: Mapping[str, str
 
 
 class CheckpointWeights:
-    """The tensors of a checkpoint folder, which are those of its config.json."""
+    """The tensors of a checkpoint folder; their names are checked against its config.json."""
 
     def __init__(self, folder: Path, architecture: Architecture, config: TransformerConfig) -> None:
         self._files = tensor_files(folder)
         self._head = architecture.tensors[HEAD]
-        self._names = {  # our names by the checkpoint's
+        self._names = {  # parameter names by the checkpoint's tensor names
             theirs.format(i=layer): ours.format(i=layer)
             for ours, theirs in architecture.tensors.items()
             if not (config.tied_head and ours == HEAD)
@@ -89,17 +89,17 @@ class CheckpointWeights:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the first tensor."""
+        """The stored dtype of the first tensor by name."""
         name, path = min(self._files.items())
         with _open(path) as file:
             return _dtype_of(file, name, path)
 
     def load_into(self, module: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
-        """Fill a module that was built on the meta device.
+        """Fill a module that was built on the meta device; its parameters will not require gradients.
 
-        Each tensor is moved and cast by itself, so no second copy of the model exists in memory.
+        Tensors are read, moved and cast one at a time, so memory never holds a second copy of the model.
         """
-        parameters = dict(module.named_parameters())  # without a tied head
+        parameters = dict(module.named_parameters())  # excludes a tied head
         loaded: dict[str, nn.Parameter] = {}
         for path in dict.fromkeys(self._files[name] for name in self._names):
             with _open(path, device) as file:
@@ -117,7 +117,7 @@ class CheckpointWeights:
 
 
 def fingerprint(model: Any) -> str:
-    """Return a hash of the first numbers of every tensor: a retrained model has another one."""
+    """Return a hash of the first 64 numbers of every tensor; retraining a model changes it."""
     if isinstance(known := getattr(model, "fingerprint", None), str):  # the weights are in another process
         return known
     digest = sha256()
@@ -150,7 +150,7 @@ def _tensors(model: Any) -> dict[str, torch.Tensor]:
 
 
 def _read_tensor(file: Any, name: str, path: Path, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor of a file; CheckpointError if its shape is wrong or its numbers are not finite."""
+    """Return a tensor cast to `dtype`; CheckpointError if its shape is wrong or its numbers are not finite."""
     _dtype_of(file, name, path)
     stored = file.get_slice(name).get_shape()
     if tuple(stored) != tuple(shape):
@@ -167,7 +167,7 @@ def _read_tensor(file: Any, name: str, path: Path, shape: torch.Size, dtype: tor
 
 
 def _dtype_of(file: Any, name: str, path: Path) -> torch.dtype:
-    """Return the dtype of a stored tensor; CheckpointError if models cannot compute in it."""
+    """Return the dtype of a stored tensor; CheckpointError if the file lacks it or its dtype is not supported."""
     try:
         stored = file.get_slice(name).get_dtype()
     except SafetensorError as error:
@@ -183,7 +183,7 @@ def _dtype_of(file: Any, name: str, path: Path) -> torch.dtype:
 
 
 def _check_tied(embedding: torch.Tensor, path: Path, head: str) -> None:
-    """Raise CheckpointError if a stored head differs from the embedding that it is tied to."""
+    """Raise CheckpointError if the head stored in a file differs from the embedding to which it is tied."""
     with _open(path, embedding.device) as file:
         stored = _read_tensor(file, head, path, embedding.shape, embedding.dtype)
     if not torch.equal(stored, embedding):

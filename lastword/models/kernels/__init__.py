@@ -1,6 +1,6 @@
-"""Triton kernels with equivalent PyTorch code: when they are used, and how they are compiled.
+"""Triton kernels, each with equivalent PyTorch code. This module selects between them and compiles kernels.
 
-Triton is not imported before a tensor on a GPU needs a kernel.
+Triton is imported when the first kernel is compiled.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def uses_triton(x: Tensor) -> bool:
-    """Return whether kernels compute on this tensor; with TRITON_INTERPRET=1 they do so on a CPU as well."""
+    """Return whether Triton kernels are used: on a GPU or with TRITON_INTERPRET=1, for all dtypes except float64."""
     return x.dtype != float64 and ((x.is_cuda and _has_triton()) or INTERPRETED)
 
 
 @cache
 def _has_triton() -> bool:
-    """Return whether Triton is installed; torch for Linux and NVIDIA depends on it."""
+    """Return whether Triton is installed; torch for NVIDIA GPUs on Linux depends on it."""
     return find_spec("triton") is not None
 
 
 @cache
 def compile_kernel(kernel: Callable[..., None]) -> Any:
-    """Return a kernel that is launched as `compile_kernel(kernel)[grid](...)`; `tl` is Triton's language."""
+    """Return the compiled kernel, launched as `compile_kernel(kernel)[grid](...)`; set `tl` in its module."""
     import triton
     import triton.language as tl
 
@@ -41,12 +41,12 @@ def compile_kernel(kernel: Callable[..., None]) -> Any:
 
 @cache
 def has_float8(device: device) -> bool:
-    """Return whether a device can multiply in fp8; NVIDIA's can since compute capability 8.9."""
+    """Return whether a device can multiply in fp8: NVIDIA GPUs of compute capability 8.9 and above."""
     if device.type != "cuda":
         return INTERPRETED
     return cuda.get_device_capability(device) >= (8, 9)
 
 
 def power_of_two(number: int) -> int:
-    """Return the smallest power of two that is not below a number; blocks of Triton have such lengths."""
+    """Return the smallest power of two that is at least `number`; Triton requires such block lengths."""
     return 1 << (number - 1).bit_length()

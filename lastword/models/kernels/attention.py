@@ -1,4 +1,4 @@
-"""Attention of packed columns to the keys and values of their rows, wherever these lie in the storage."""
+"""Attention of packed columns to the keys and values of their rows, which are read from the storage in place."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 HALVES = (torch.bfloat16, torch.float16)
-MAX_FEW_QUERIES = 64  # per row, up to which the keys of a row are split over the GPU: see _attend
+MAX_FEW_QUERIES = 64  # per row; up to this many, the keys of a row are split over programs
 FOR_ONE_SHAPE = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """The sizes of the programs of `_attend`."""
+    """The tile sizes and launch options of the kernel `_attend`."""
 
-    queries: int  # at most, of all heads that share keys
-    keys: int  # at a time
-    programs: int  # keys of a row are split until the programs are this many: enough to keep a GPU busy
+    queries: int  # per tile, at most; every head that shares the keys counts as a query
+    keys: int  # per iteration
+    programs: int  # the keys of a row are split until about this many programs run, enough to fill a GPU
     warps: int
     stages: int
 
@@ -43,24 +43,24 @@ FLOAT32 = Tiling(queries=32, keys=32, programs=264, warps=4, stages=2)
 
 @dataclass(frozen=True, eq=False)
 class PackedRows:
-    """The packed columns of each row, and where its keys and values lie in the storage.
+    """The ranges of the packed columns of each row, and of the row's keys and values in the storage.
 
-    The packed columns of a row are adjacent, and so are its keys.
+    The packed columns of a row are adjacent, and so are its keys and values.
     """
 
-    query_starts: Tensor  # [B + 1] int32, the first packed column of every row, and N
-    key_starts: Tensor  # [B + 1] int32, where in the storage a row's keys begin; the last is not read
+    query_starts: Tensor  # [B + 1] int32, the first packed column of every row, and the end of the last row
+    key_starts: Tensor  # [B + 1] int32, the index of each row's first key in the storage; the last entry is unused
     key_counts: Tensor  # [B] int32
-    max_queries: int  # of any row
+    max_queries: int  # the maximum over rows
     max_keys: int
-    slots: Tensor  # [N] long, where in the storage the keys and values of each packed column go
-    span: slice | None = None  # the keys of a single row, if the host knows where they lie
+    slots: Tensor  # [N] long, the storage index of the keys and values of each packed column
+    span: slice | None = None  # the indices of the keys of a single row, if known without a host sync
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, rows: PackedRows) -> Tensor:
     """Return the attention output [N, H, D] of packed columns over keys and values [C, K, D].
 
-    Groups of heads share keys.
+    H is a multiple of K: the heads of a group share keys and values.
     """
     if not uses_triton(query):
         output, starts = torch.zeros_like(query), rows.query_starts.tolist()
@@ -86,7 +86,7 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, rows: PackedRows) -> Ten
 
 
 def attend_one_row(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Compute `attend` for a single row [N, H, D] and its keys [L, K, D], with cuDNN if torch has it."""
+    """Return the output of `attend` for one row [N, H, D] and its keys [L, K, D], with cuDNN if torch has it."""
     with sdpa_kernel(FOR_ONE_SHAPE, set_priority=True):
         return _attend_one_row(query, keys, values)
 
@@ -103,9 +103,9 @@ _PLANS_FOR_SHAPE: ContextVar[bool] = ContextVar("plans_for_shape", default=False
 
 @contextmanager
 def plan_for_shape() -> Iterator[None]:
-    """Let passes inside this context use cuDNN, because their shape will be repeated.
+    """Allow cuDNN in the `with` body, for passes that are captured and then replayed with the same shape.
 
-    cuDNN is the fastest for a single row, but its plan for a new shape takes longer than a pass.
+    cuDNN is the fastest backend for a single row, but its planning for a new shape takes longer than a pass.
     """
     token = _PLANS_FOR_SHAPE.set(True)
     try:
@@ -115,7 +115,7 @@ def plan_for_shape() -> Iterator[None]:
 
 
 def attend_tiled(query: Tensor, keys: Tensor, values: Tensor, rows: PackedRows, tiling: Tiling) -> Tensor:
-    """Compute `attend` with the kernel `_attend`, in parallel over parts of a row's keys."""
+    """Return the output of `attend`, computed by the kernel `_attend` in parallel over parts of a row's keys."""
     (count, heads, width), kv_heads = query.shape, keys.shape[1]
     num_rows, queries = len(rows.key_counts), rows.max_queries * (heads // kv_heads)
     tile_size = min(tiling.queries, power_of_two(max(16, queries)))
@@ -160,9 +160,9 @@ def _attend(
     QUERIES: tl.constexpr,
     KEYS: tl.constexpr,
 ) -> None:
-    """Compute some queries of a row per program, in all heads that share keys, over one part of its keys.
+    """Compute one tile of a row's queries over one part of the row's keys per program.
 
-    The heads of a query are adjacent in a tile. Weights are logarithms to the base 2.
+    A tile has all heads that share the keys, adjacent for each query. `weight` is the base-2 log-sum-exp of a part.
     """
     tile, part = tl.program_id(0) % tiles, tl.program_id(0) // tiles
     kv_head, row = tl.program_id(1), tl.program_id(2)
@@ -211,7 +211,7 @@ def _attend(
 def _join_parts(
     partial, weight, mixed, parts, HEADS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr
 ) -> None:
-    """Join the parts of one query in one head per program; parts without keys were not written."""
+    """Combine the parts of one query in one head per program; outputs of parts without keys were not written."""
     lane = tl.program_id(0).to(tl.int64) * HEADS + tl.program_id(1)
     part, place = tl.arange(0, PARTS), tl.arange(0, BLOCK)
     slot = lane * parts + part

@@ -1,7 +1,7 @@
-"""Products in fp8: rows are quantized with one scale each, and scales are multiplied back later.
+"""Matrix products in fp8: every row is quantized with one scale, and the scales are applied after the product.
 
-A product without scales and with fast accumulation is the fastest that a GPU offers; scales per row and per
-column inside of it cost a fifth more. So `UnscaledProduct` carries them to the kernel that reads it.
+The fastest fp8 product of a GPU has no scales and fast accumulation; scales per row and column take a fifth longer.
+So an `UnscaledProduct` carries its scales, and the kernel that reads it applies them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ FLOAT8, FLOAT8_MAX = torch.float8_e4m3fn, 448.0
 
 
 class Float8Rows(NamedTuple):
-    """Rows in fp8; they represent `values` times `scale`."""
+    """Rows in fp8, which represent `values` times `scale`."""
 
     values: Tensor  # [N, W] e4m3
     scale: Tensor  # [N] float32
 
 
 class UnscaledProduct(NamedTuple):
-    """A product that represents `values` times the scale of each row and of each column."""
+    """A matrix product that represents `values` times `row_scale` times `column_scale`."""
 
     values: Tensor  # [N, O] bfloat16 or float32
     row_scale: Tensor  # [N] float32
@@ -37,19 +37,19 @@ class UnscaledProduct(NamedTuple):
 
 
 def apply_scales(product: Tensor | UnscaledProduct, dtype: torch.dtype) -> Tensor:
-    """Return a product with its scales multiplied in."""
+    """Return a product in `dtype` with its scales applied; a plain tensor is returned as it is."""
     if isinstance(product, Tensor):
         return product
     return (product.values.float() * product.row_scale[:, None] * product.column_scale).to(dtype)
 
 
 def split_scales(product: Tensor | UnscaledProduct) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Return values, row scales and column scales, as kernels take them."""
+    """Return the values, row scales and column scales of a product; a plain tensor has None as scales."""
     return (product, None, None) if isinstance(product, Tensor) else product
 
 
 def quantize_rows(x: Tensor) -> Float8Rows:  # [N, W]
-    """Quantize every row with the scale that maps its largest number to the largest of fp8."""
+    """Quantize every row with the scale that maps its largest magnitude to the largest fp8 number."""
     if not (uses_triton(x) and has_float8(x.device)):
         return quantize_rows_plain(x)
     x = x.contiguous()
@@ -62,12 +62,12 @@ def quantize_rows(x: Tensor) -> Float8Rows:  # [N, W]
 
 
 def empty_float8(like: Tensor) -> Float8Rows:
-    """Allocate quantized rows for a kernel to write."""
+    """Return uninitialized fp8 rows of the shape of `like`, as output of a kernel."""
     return Float8Rows(torch.empty_like(like, dtype=FLOAT8), like.new_empty(len(like), dtype=torch.float32))
 
 
 def quantize_rows_plain(x: Tensor) -> Float8Rows:
-    """Quantize rows in PyTorch."""
+    """Quantize every row as `quantize_rows` does, with PyTorch instead of a kernel."""
     wide = x.float()
     largest = wide.abs().amax(-1)
     scale = torch.where(largest > 0, largest / FLOAT8_MAX, 1.0)
@@ -75,10 +75,10 @@ def quantize_rows_plain(x: Tensor) -> Float8Rows:
 
 
 def float8_matmul(x: Float8Rows, weight: Tensor, scale: Tensor) -> UnscaledProduct:  # [N, I], [O, I], [O]
-    """Multiply quantized rows with a weight in fp8 that has one scale per row.
+    """Multiply quantized rows by the transpose of an fp8 weight, which has one scale per output.
 
-    Where fp8 cannot be multiplied (CPUs, older GPUs, sides that are not multiples of 16) the numbers are
-    converted to float32 first.
+    Where this is not possible in fp8 (CPUs, older GPUs, sizes that are not multiples of 16), both are converted to
+    float32 first.
     """
     native = x.values.is_cuda and has_float8(x.values.device)
     if native and weight.dtype == FLOAT8 and not any(side % 16 for side in weight.shape):

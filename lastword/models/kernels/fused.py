@@ -1,4 +1,4 @@
-"""Fused kernels between the products of a layer: residual with RMS norm, rotary embedding, SiLU gate."""
+"""Fused kernels between the matrix products of a layer: residual with RMS norm, rotary embedding, SiLU gate."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from lastword.models.kernels.float8 import (
 if TYPE_CHECKING:
     import triton.language as tl
 
-MAX_HEADS = 8  # rotated factors a program
-GATE_BLOCK = 2048  # numbers of a row that a program computes, unless the row is quantized
+MAX_HEADS = 8  # heads that one program rotates
+GATE_BLOCK = 2048  # numbers of a row per program, unless the row is quantized
 
 
 def add_rms_norm(
@@ -34,9 +34,9 @@ def add_rms_norm(
     *,
     quantize: bool = False,
 ) -> tuple[Tensor, Tensor | Float8Rows]:
-    """Return the sum in x's dtype, and its RMS norm: in float32, cast back, then times the weight.
+    """Return `x + delta` and its RMS norm, which is computed in float32, cast back, then multiplied by the weight.
 
-    With `quantize` the norm is returned in fp8.
+    Both have x's dtype; with `quantize` the norm is returned in fp8.
     """
     if not uses_triton(x):
         total = x if delta is None else x + apply_scales(delta, x.dtype)
@@ -58,7 +58,7 @@ def add_rms_norm(
 def _add_rms_norm(
     x, delta, row_scale, column_scale, weight, total, normed, scale, width, eps, BLOCK: tl.constexpr
 ) -> None:
-    """Compute one row per program."""
+    """Compute one row per program, as described at `add_rms_norm`."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
     inside = column < width
@@ -88,7 +88,7 @@ def _add_rms_norm(
 
 
 def silu_mul(gate_up: Tensor | UnscaledProduct, dtype: torch.dtype) -> Tensor | Float8Rows:  # [N, 2M] -> [N, M]
-    """Return silu(gate) * up in `dtype`, written over the gate; in fp8 for an unscaled product."""
+    """Return silu(gate) * up in `dtype`, maybe in the memory of the gate; in fp8 for an `UnscaledProduct`."""
     values, row_scale, column_scale = split_scales(gate_up)
     if not uses_triton(values):
         gate, up = apply_scales(gate_up, dtype).chunk(2, -1)
@@ -96,7 +96,7 @@ def silu_mul(gate_up: Tensor | UnscaledProduct, dtype: torch.dtype) -> Tensor | 
         return product if row_scale is None else quantize_rows_plain(product)
     rows, width = values.shape[0], values.shape[1] // 2
     quantize = row_scale is not None
-    # A matrix product reads rows with any stride.
+    # The output may have the stride of gate and up, because a matrix product reads rows with any stride.
     output = values.new_empty(rows, width, dtype=FLOAT8) if quantize else values[:, :width]
     scale = values.new_empty(rows, dtype=torch.float32) if quantize else None
     block = power_of_two(width) if quantize else min(GATE_BLOCK, power_of_two(width))
@@ -120,7 +120,7 @@ def _silu_mul(
     WIDE: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Compute some columns of a row per program; all of them if the row is quantized."""
+    """Compute `BLOCK` numbers of a row per program; the whole row if it is quantized."""
     dtype: tl.constexpr = tl.float32 if WIDE else (tl.float16 if HALF else tl.bfloat16)
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -146,18 +146,18 @@ def _silu_mul(
 
 
 def rotate_and_store(
-    qkv: Tensor | UnscaledProduct,  # [N, (H + 2K) * D] queries, keys and values side factors side
+    qkv: Tensor | UnscaledProduct,  # [N, (H + 2K) * D] queries, keys and values side by side
     cos: Tensor,  # [N, D/2], in the dtype the rotation is computed in
     sin: Tensor,
-    slots: Tensor,  # [N] where in the storage a column's keys and values go
+    slots: Tensor,  # [N] index of each column in `keys` and `values`
     keys: Tensor,  # [C, K, D]
     values: Tensor,
     heads: int,
-    bias: Tensor | None = None,  # [(H + 2K) * D] of an unscaled product
+    bias: Tensor | None = None,  # [(H + 2K) * D], only with an unscaled product
 ) -> Tensor:  # [N, H, D]
-    """Rotate queries and keys, store keys and values, and return the queries.
+    """Rotate queries and keys, write keys and values to the storage, and return the queries.
 
-    LLaDA rotates in float32, Dream in the model's dtype, rounding at every step.
+    The dtype of `cos` is float32 for LLaDA and the model's dtype for Dream; every operation is rounded to it.
     """
     packed, row_scale, column_scale = split_scales(qkv)
     kv_heads, width = keys.shape[1:]
@@ -180,8 +180,8 @@ def rotate_and_store(
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:  # [..., D], [..., D/2]
-    """Apply the rotary embedding to queries or keys, in the dtype of the cosines."""
-    # In place, half by half: on a GPU the time goes into reading and writing memory.
+    """Return queries or keys with the rotary embedding, which is computed in the dtype of the cosines."""
+    # In place and by halves, because memory traffic limits the speed on a GPU.
     half, rotated = cos.shape[-1], x * torch.cat((cos, cos), -1)
     rotated[..., :half].sub_(x[..., half:] * sin)
     rotated[..., half:].add_(x[..., :half] * sin)
@@ -205,7 +205,7 @@ def _rotate_and_store(
     HEADS: tl.constexpr,
     HALF: tl.constexpr,
 ) -> None:
-    """Compute some heads of a column per program: queries, or keys, or values."""
+    """Compute `HEADS` heads of one column per program, which are all queries, all keys or all values."""
     column = tl.program_id(0).to(tl.int64)
     first = tl.program_id(1) * HEADS
     head = first + tl.arange(0, HEADS)
@@ -232,7 +232,7 @@ def _rotate_and_store(
         tl.store(to, left.to(query.dtype.element_ty), mask=inside)
         tl.store(to + half, right.to(query.dtype.element_ty), mask=inside)
     else:
-        # Every product is rounded to the dtype of the rotation, as torch rounds it.
+        # Every product is rounded to the dtype of the rotation, as in `rotate`.
         c = tl.load(cos + column * half + pair, mask=pair < half, other=0.0).to(tl.float32)[None, :]
         s = tl.load(sin + column * half + pair, mask=pair < half, other=0.0).to(tl.float32)[None, :]
         left_cos = (left * c).to(cos.dtype.element_ty).to(tl.float32)

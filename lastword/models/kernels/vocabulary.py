@@ -1,4 +1,4 @@
-"""Scores of each column that unmask rules use, computed in one read of its logits."""
+"""Scores of columns for unmask rules (confidence, margin, entropy ...), computed in one read of the logits."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     import triton.language as tl
 
 
-MAX_NUMBERS = 2**25  # PyTorch converts logits to float32 this many at a time: 128 MB, not gigabytes
-BLOCK_TOKENS = 4096  # tokens of a column that a program reads
+MAX_NUMBERS = 2**25  # logits that PyTorch converts to float32 at a time: 128 MB instead of gigabytes
+BLOCK_TOKENS = 4096  # logits of a column that one program reads
 
 
 class ColumnScores(NamedTuple):
-    """The candidates and scores of N columns. Of equal tokens the leftmost one counts.
+    """The candidates and scores of N columns. Ties are resolved to the lowest token id.
 
-    If logits are NaN, or all of them infinite, `candidate_logit` or `logsumexp` is not finite.
+    If a column has a NaN logit or only infinite ones, its `candidate_logit` or `logsumexp` is not finite.
     """
 
     candidate: Tensor  # [N] long, the most probable token that is not banned
     candidate_logit: Tensor  # [N] float32
-    argmax: Tensor  # [N] long, the most probable of all tokens
+    argmax: Tensor  # [N] long, the most probable token, banned or not
     gap: Tensor  # [N] float32, largest minus second largest logit
     logsumexp: Tensor  # [N] float32, of all logits
-    # By the softmax over the tokens that are scored:
+    # From the softmax over all tokens except the unscored ones:
     confidence: Tensor  # [N] float32, probability of the candidate
     margin: Tensor  # [N] float32, largest minus second largest probability
     entropy: Tensor  # [N] float32, in nats
@@ -40,7 +40,7 @@ def score_columns(
     logits: Tensor,  # [N, V]
     *,
     banned: Sequence[int] = (),  # tokens that cannot be candidates
-    unscored: Sequence[int] = (),  # tokens without a probability
+    unscored: Sequence[int] = (),  # tokens excluded from the softmax
 ) -> ColumnScores:
     """Return the scores of every column without copying the logits."""
     if not uses_triton(logits):
@@ -68,7 +68,7 @@ def score_columns(
 
 def _score_chunk(logits: Tensor, banned: Sequence[int], unscored: Sequence[int]) -> ColumnScores:
     allowed = _mask_out(logits, banned)
-    candidate = allowed.argmax(-1)  # the first of equals, as torch documents
+    candidate = allowed.argmax(-1)  # torch documents that the first of equal values is returned
     first, second = logits.topk(2).values.float().unbind(-1)
     wide = logits.float()
     scored = _mask_out(wide, unscored)
@@ -97,7 +97,7 @@ def _mask_out(logits: Tensor, ids: Sequence[int]) -> Tensor:
 
 @cache
 def _ids(ids: tuple[int, ...], device: torch.device) -> Tensor:
-    """Return ids on a device; cached, because a captured pass must not copy from the host."""
+    """Return ids, or [-1] if there are none; cached, because a captured pass must not copy from the host."""
     return torch.tensor(ids or (-1,), device=device)
 
 
@@ -114,7 +114,7 @@ def _score_block(
     UNSCORED: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Compute the partial scores of some tokens of a column per program."""
+    """Compute the partial scores of one column from `BLOCK` of its logits per program."""
     row, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
     token = split * BLOCK + tl.arange(0, BLOCK)
     inside = token < width
@@ -136,7 +136,7 @@ def _score_block(
     tl.store(numbers + field + to, first)
     others = tl.where(token == argmax, float("-inf"), x)
     tl.store(numbers + 2 * field + to, tl.max(others, axis=0))
-    # A maximum may miss NaN and infinity, a sum does not.
+    # A maximum may ignore NaN or infinity; with either, this sum is not finite.
     below = x - tl.where(first > float("-inf"), first, 0.0)
     tl.store(numbers + 3 * field + to, tl.sum(tl.exp(below), axis=0))
 
@@ -155,7 +155,7 @@ def _score_block(
 def _combine_blocks(
     numbers, tokens, field, splits, unscored, tokens_out, scores, UNSCORED: tl.constexpr, SPLITS: tl.constexpr
 ) -> None:
-    """Compute the scores of a column per program from those of its blocks, in the order of `ColumnScores`."""
+    """Combine the partial scores of one column per program; `scores` has the order of `ColumnScores`."""
     row, rows = tl.program_id(0).to(tl.int64), tl.num_programs(0)
     split = tl.arange(0, SPLITS)
     inside = split < splits
