@@ -8,8 +8,8 @@ from pathlib import Path
 
 from lastword.version import __version__ as __version__
 
-# The public names are listed once, in __init__.pyi. They are imported on first use: `lastword --help` does not
-# wait for torch.
+# The public names are listed once, in __init__.pyi. They are imported on first use, so that `lastword --help`
+# does not import torch.
 _STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
 _MODULE_OF = {
     alias.name: statement.module

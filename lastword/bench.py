@@ -1,4 +1,4 @@
-"""`lastword bench`: time the decode loop of models with weights, recipe by recipe, and keep a record.
+"""`lastword bench`: time the decode loop per recipe on models with weights, and make a record of the results.
 
 All recipes decode the same validation prompts in the same run. The decode loop is timed, from the first probe
 to the last token; tokenization is not.
@@ -33,7 +33,7 @@ from lastword.recipe.registry import RECIPES
 from lastword.tasks import BENCHMARKS, load_frozen
 from lastword.validation import check_int
 
-# Length policies without a limit use the model's default canvas.
+# A length policy without a limit uses the model's `default_max_new_tokens`.
 BENCH_RECIPES: dict[str, Recipe] = {
     **{name: Recipe.named(name) for name in RECIPES},
     "default": Recipe(),
@@ -43,22 +43,22 @@ GPU_SECONDS, CPU_SECONDS = 30, 2  # a warm-up or a measurement ends after the ru
 
 Figure = Annotated[float, Field(ge=0, le=1e15)]
 Setting = bool | Annotated[int, Field(ge=0, le=10**9)] | Figure | Text | list[Count]
-DIGITS = 6  # of a figure in a record
+DIGITS = 6  # significant digits of a number in a record
 
 
 class RecordPart(BaseModel):
-    """A part of a record of measurements, validated when it is made and when it is read."""
+    """The base class of a record and of its lines, validated when constructed and when read from a file."""
 
     model_config = ConfigDict(**STRICT, frozen=True)
 
 
 def _renamed(old: str, new: str) -> Any:
-    """Return an optional field that has another name in older records."""
+    """Return an optional field whose name is `old` in older records."""
     return Field(default=None, validation_alias=AliasChoices(new, old))
 
 
 class BenchLine(RecordPart):
-    """The figures of a measurement; those that do not apply or cannot be measured on the device are None."""
+    """The results of one measurement; a result that does not apply or cannot be measured on the device is None."""
 
     line: Text  # the kind of the measurement
     case: Text
@@ -68,19 +68,19 @@ class BenchLine(RecordPart):
     seconds: Figure | None = None  # per answer or batch, median
     first_seconds: Figure | None = None  # the first warm-up run, which compiles kernels and captures graphs
     forward_passes: Count | None = _renamed("passes", "forward_passes")  # of the batch
-    tokens: Count | None = None  # before the end of their row
-    tokens_computed: Figure | None = _renamed("columns", "tokens_computed")  # per pass where only `ms` is given
+    tokens: Count | None = None  # of all answers, without end tokens and later slots
+    tokens_computed: Figure | None = _renamed("columns", "tokens_computed")  # per pass if only `ms` is given
     peak_mb: Figure | None = None  # device memory beyond what was allocated before
     tokens_per_second: Figure | None = None
     tokens_per_forward: Figure | None = None
     useful_share: Share | None = _renamed("useful_columns", "useful_share")  # of the computed tokens
     occupancy: Share | None = None  # mean share of the batch in use while prompts were waiting
     solo: Count | None = None  # rows that were also decoded alone
-    solo_equal: Count | None = None  # those of them with the same answer
+    solo_equal: Count | None = None  # the number of `solo` with the same answer as in the batch
 
 
 class BenchRecord(RecordPart):
-    """The results of one run: machine, settings, notes and a line per measurement."""
+    """The results of one benchmark run: machine, settings, notes and a line per measurement."""
 
     kind: Literal["bench"] = "bench"
     shape: Text
@@ -107,7 +107,7 @@ AnyRecord = TypeVar("AnyRecord", bound=BenchRecord)
 
 
 def read_record(path: Path, kind: type[AnyRecord]) -> AnyRecord:
-    """Return the record in a file."""
+    """Return the record of class `kind` in a JSON file; raise SettingError if the file has none."""
     try:
         return validate(kind, read_json_object(path))
     except (OSError, ValueError) as error:
@@ -117,7 +117,7 @@ def read_record(path: Path, kind: type[AnyRecord]) -> AnyRecord:
 
 @dataclass(frozen=True)
 class Timing:
-    """Wall time of a call that was repeated."""
+    """The wall-clock time of a repeated call."""
 
     ms: int | float  # median
     runs: int
@@ -127,7 +127,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Timer:
-    """Calls functions `warm_up` times, then measures `repeats` calls, or fewer if those exceed `seconds`."""
+    """A timer of repeated calls: `warm_up` calls, then `repeats` timed ones; each series ends early after `seconds`."""
 
     device: torch.device
     repeats: int = 3
@@ -135,14 +135,14 @@ class Timer:
     seconds: int | float = 2
 
     def median(self, call: Callable[[], object], warm: Callable[[], object] | None = None) -> Timing:
-        """Return the median time of a call; `warm` is a shorter call to warm up with."""
+        """Return the median time of `call`; `warm` is a shorter call for the warm-up."""
         allocated = self.reset_peak()
         first = next(iter(self.time_calls(warm or call, self.warm_up)), 0)
         times = self.time_calls(call, self.repeats)
         return Timing(1000 * statistics.median(times), len(times), self.peak_mb(allocated), first)
 
     def time_calls(self, call: Callable[[], object], calls: int) -> list[int | float]:
-        """Return the seconds of a number of calls, or of those until `seconds` have passed."""
+        """Return the seconds of each call; after `self.seconds` in total, no further call is made."""
         times: list[int | float] = []
         while len(times) < calls and sum(times) < self.seconds:
             times.append(self.time(call))
@@ -162,7 +162,7 @@ class Timer:
             torch.cuda.synchronize(self.device)
 
     def reset_peak(self) -> int | None:
-        """Reset the peak of the device memory and return the bytes that are allocated; None on a CPU."""
+        """Reset the peak statistics of the GPU memory and return the allocated bytes, or None without CUDA."""
         if self.device.type != "cuda":
             return None
         gc.collect()
@@ -171,12 +171,12 @@ class Timer:
         return torch.cuda.memory_allocated(self.device)
 
     def peak_mb(self, allocated: int | None) -> float | None:
-        """Return the peak of the device memory beyond the allocated bytes."""
+        """Return the peak GPU memory in MiB beyond the `allocated` bytes, or None without CUDA."""
         return None if allocated is None else (torch.cuda.max_memory_allocated(self.device) - allocated) / 2**20
 
 
 def bench_prompts(model: MaskPredictor, count: int) -> list[Any]:
-    """Return validation prompts, families in turn, as chats if the model has a chat template."""
+    """Return `count` validation prompts, task families in turn; as chat messages if the model has a template."""
     families = [load_frozen("validation", family) for family in BENCHMARKS]
     texts = [example.prompt for examples in zip(*families) for example in examples]
     if count > len(texts):
@@ -191,7 +191,7 @@ def bench_prompts(model: MaskPredictor, count: int) -> list[Any]:
 def time_recipe(
     model: MaskPredictor, prompts: Sequence[Any], recipe: Recipe, timer: Timer, max_batch_size: int, solo: int = 0
 ) -> BenchLine:
-    """Time the decoding of all prompts; `solo` of them are also decoded alone and compared."""
+    """Return the timing of decoding all prompts; `solo` prompts are also decoded alone to compare the answers."""
     encoded, count = tokenize_prompts(model, prompts), len(prompts)
     forward_passes = 0
     finished: list[FinishedRow] = []
@@ -201,7 +201,7 @@ def time_recipe(
         forward_passes, passes_before = 0, dict[int, int]()
         finished.clear()
         for step in decode(model, encoded, recipe, max_batch_size=max_batch_size, use_cuda_graphs=True):
-            # A step that replays a graph contains several forward passes.
+            # A step that replays a CUDA graph may contain several forward passes.
             row_passes = zip(step.request_ids, step.cost.forward_passes.tolist())
             active = {request: passes for request, passes in row_passes if request is not None}
             forward_passes += max(passes - passes_before.get(request, 0) for request, passes in active.items())
@@ -247,7 +247,7 @@ def bench(
     solo: int = 0,
     on_line: Callable[[BenchLine], object] = lambda line: None,
 ) -> BenchRecord:
-    """Time recipes (names of `BENCH_RECIPES`) on models and return the record; `on_line` gets each result."""
+    """Time recipes (names of `BENCH_RECIPES`) on models and return the record; call `on_line` with each result."""
     for name, value in (("rows", rows), ("repeats", repeats), ("max_batch_size", max_batch_size)):
         if value is not None:
             check_int("bench", name, value, minimum=1)
@@ -256,7 +256,7 @@ def bench(
         if recipe not in BENCH_RECIPES:
             raise SettingError(f"--recipes {recipe!r} is unknown; give some of {', '.join(BENCH_RECIPES)}")
     start = time.perf_counter()
-    # The second warm-up run captures graphs for lengths that came up rarely in the first one.
+    # The second warm-up run captures CUDA graphs for lengths that were too rare in the first one.
     seconds = GPU_SECONDS if device.type == "cuda" else CPU_SECONDS
     timer = Timer(device, repeats, warm_up=2, seconds=seconds)
     lines: list[BenchLine] = []
@@ -286,7 +286,7 @@ def bench(
     )
 
 
-Column = tuple[str | Callable[[Any], float | None], str]  # a field of a line, or a function of it, and its format
+Column = tuple[str | Callable[[Any], float | None], str]  # the field name or function of a line, and the number format
 COLUMNS: dict[str, Column] = {
     "rows": ("rows", ",d"),
     "seconds": ("seconds", ",.3f"),
@@ -305,7 +305,7 @@ COLUMNS: dict[str, Column] = {
 
 
 def markdown_table(lines: Sequence[BenchLine], columns: dict[str, Column]) -> str:
-    """Return the lines as a Markdown table without the columns that would be empty."""
+    """Return the lines as a Markdown table without empty columns."""
     cells: dict[str, list[str]] = {}
     for name, (cell, form) in columns.items():
         values = [getattr(line, cell) if isinstance(cell, str) else cell(line) for line in lines]
@@ -332,7 +332,7 @@ def to_markdown(record: BenchRecord) -> str:
     seconds_of = {line.case: line.seconds for line in record.lines}
 
     def speedup(line: BenchLine) -> float | None:
-        """Return the speed compared with the recipe `fixed` of the same model."""
+        """Return the speedup over the recipe `fixed` of the same model; None if one of them was not timed."""
         seconds = seconds_of.get(f"{line.case.partition(', ')[0]}, fixed")
         return seconds / line.seconds if seconds and line.seconds else None
 

@@ -1,4 +1,4 @@
-"""All errors. A message says what was given, what is allowed and what to do."""
+"""The exceptions of lastword. Each message contains what was given, what is allowed and what to do."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class RecipeError(LastwordError):
 
 
 class CapacityError(LastwordError):
-    """Prompt and answer together exceed the context length of the model."""
+    """A prompt and an answer that together exceed the context length of the model."""
 
 
 class NumericError(LastwordError):
-    """The model returned logits that cannot be used, such as NaN."""
+    """Logits of a model that cannot be used, such as NaN."""
 
 
 class TaskError(LastwordError):
-    """A task that cannot be generated, loaded or scored."""
+    """An evaluation task whose samples cannot be generated, loaded or scored."""
 
 
 class SandboxError(LastwordError):
@@ -46,17 +46,17 @@ class SandboxError(LastwordError):
 
 
 class ExtraError(LastwordError):
-    """A required optional dependency is not installed."""
+    """An optional dependency that a feature needs and that is not installed."""
 
 
 def install_command(*extras: str) -> str:
-    """Return the command that installs optional dependencies, from anywhere and from a clone."""
+    """Return the pip commands that install optional dependencies: of the published package, and in a clone."""
     names = ",".join(extras)
     return f"pip install 'lastword[{names}]', or in a clone of lastword pip install -e '.[{names}]'"
 
 
 def import_extra(name: str, extra: str, purpose: str) -> Any:
-    """Import an optional dependency, such as pyarrow.parquet, and return its top package; or raise ExtraError."""
+    """Import a module of an optional dependency and return its top-level package; raise ExtraError if it is missing."""
     try:
         return __import__(name)
     except ImportError as error:

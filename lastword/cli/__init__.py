@@ -1,6 +1,6 @@
-"""The `lastword` program: its commands, and how they are declared, run and ended.
+"""The `lastword` program: its typer application, the options of each command, and the exit codes.
 
-Nothing heavy is imported before a command runs.
+Large packages such as torch are imported only when a command runs.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ app = typer.Typer(
 
 @functools.cache
 def _hints(owner: Command) -> dict[str, Any]:
-    """Return the types of a function's parameters, or of a dataclass's fields, with their options."""
+    """Return the annotations of a function's parameters or a dataclass's fields, `Annotated` options included."""
     return get_type_hints(owner, include_extras=True)
 
 
 def as_command(function: Command) -> Command:
-    """Return a command as typer takes it: option groups are expanded, errors become exit codes.
+    """Return a typer command that runs a function and turns its errors into exit codes.
 
-    A parameter whose type is a dataclass stands for the options that are the fields of that dataclass.
+    A parameter whose type is a dataclass becomes one option per field of that dataclass.
     """
     groups: dict[str, Any] = {name: hint for name, hint in _hints(function).items() if is_dataclass(hint)}
 
@@ -73,7 +73,7 @@ def as_command(function: Command) -> Command:
 
 
 def _parameters(function: Command) -> Iterator[Parameter]:
-    """Yield the parameters of a function, or of a dataclass, with those of their dataclasses in place."""
+    """Yield the parameters of a function or dataclass; one whose type is a dataclass is replaced by its fields."""
     for parameter in inspect.signature(function).parameters.values():
         hint = _hints(function)[parameter.name]
         if is_dataclass(hint):
@@ -83,7 +83,7 @@ def _parameters(function: Command) -> Iterator[Parameter]:
 
 
 def _check_surroundings(values: dict[str, Any]) -> None:
-    """Raise SettingError for a removed working folder or an empty option, before a command runs."""
+    """Raise SettingError if the working folder was removed, or if an option has an empty value."""
     try:
         os.getcwd()
     except OSError as error:  # torch would end the process with its own message
@@ -94,7 +94,7 @@ def _check_surroundings(values: dict[str, Any]) -> None:
             raise SettingError(f"{option} has an empty value; give it a value or leave it out")
 
 
-# In the order in which a new user needs them.
+# The commands by panel of `lastword --help`, in the order in which a new user needs them.
 PANELS: dict[str, dict[str, Command]] = {
     "A first answer": {"demo": demo, "generate": generate, "predict": predict, "chat": chat, "serve": serve},
     "Many answers, and how good they are": {

@@ -1,4 +1,4 @@
-"""`lastword batch` and `calibrate`: answer a file of prompts, and learn how long answers come out."""
+"""`lastword batch` and `calibrate`: answer a file of prompts, and compare answer lengths with predictions."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def batch(
     plain: Annotated[bool, Option("--plain", help="Write plain lines for OpenAI input, too.")] = False,
     calibration: options.CalibrationFile = "auto",
 ) -> None:
-    """Answer a file of prompts; every answer is written when it is finished.
+    """Answer a file of prompts; every answer is written as soon as it is finished.
 
-    A run that was stopped or killed is resumed by the same command. A line that is not a prompt, or whose
-    answer fails, is written as failed with the reason.
+    A run that was stopped or killed is resumed by the same command. For a line that is not a prompt, or whose
+    answer fails, the reason is written instead of an answer.
 
     Examples:
 
@@ -95,9 +95,9 @@ def calibrate(
     """Compare the lengths of a model's answers with the predictions, and save the ratios.
 
     No labels are needed. Without --recipe, answers are decoded with threshold:0.9 in blocks of 32 (--block 0:
-    no blocks). The file is written into the model's folder, where it is found, or as MODEL.lengths.json,
-    for --calibration. Then --length calibrated:0.9 plans a canvas that nine answers in ten fit, if
-    they are decoded with the same recipe, and with --chat if it was given here.
+    no blocks). The file is written into the model's folder, from which it is loaded with the model, or as
+    MODEL.lengths.json, to be given with --calibration. Then --length calibrated:0.9 plans a canvas that is long
+    enough for nine answers in ten, if they are decoded with the same recipe, and with --chat if it was given here.
 
     Examples:
 

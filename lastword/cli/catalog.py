@@ -1,4 +1,4 @@
-"""`lastword models` and `recipes`: list everything that has a name."""
+"""`lastword models` and `recipes`: list the models, recipes and parts of recipes that have a name."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def models(as_json: options.Json = False) -> None:
     """List the models that have a name: the embedded ones, and checkpoints of the hub.
 
-    Nothing is downloaded. --model also takes any folder in the format of LLaDA or Dream, and any other hub
-    name of one.
+    Nothing is downloaded. --model also accepts any checkpoint folder in the format of LLaDA or Dream, and the
+    hub name of any such checkpoint.
 
     Examples:
 
@@ -49,7 +49,7 @@ def models(as_json: options.Json = False) -> None:
 
 
 def location(model: KnownModel) -> str:
-    """Return whether the model is on this machine, and its size."""
+    """Return a text that says whether the model is on this machine, with its size."""
     size = model.download_bytes if model.local == "no" else model.local_bytes
     words = f"{size / 1e9:.0f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
     if model.local == "no":
@@ -63,10 +63,10 @@ def recipes() -> None:
     """List the recipes that have a name, and every part of a recipe.
 
     A part is written name:first-setting,setting=value on the command line: fixed:256,
-    survival:512,estimate=quantile:0.9, most-confident:timesteps:2. A part with several settings inside
-    another one is written in brackets: 'stop-at-end:(survival:512,interpretation=auto)'. default:512 is
-    the default length policy with at most 512 slots. Parts that cannot be combined are refused with the
-    reason and an alternative.
+    survival:512,estimate=quantile:0.9, most-confident:timesteps:2. If a setting is itself a part with several
+    settings, that part is written in brackets: 'stop-at-end:(survival:512,interpretation=auto)'. default:512
+    is the default length policy with at most 512 slots. Parts that cannot be combined are rejected with
+    the reason and an alternative.
     """
     import inspect
 

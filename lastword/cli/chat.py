@@ -33,9 +33,9 @@ ENDINGS = {"cap": "; cut by --max-tokens", "canvas": "; cut: the canvas was full
 
 
 class Conversation:
-    """The messages of a chat and the commands on them.
+    """A chat: its messages so far, and the methods that handle messages and commands.
 
-    A message without an answer, because it was refused or stopped, is removed.
+    If the answer to a message fails or is stopped, the message is removed.
     """
 
     def __init__(self, backend: LocalBackend | ServerBackend, console: Console, system: str | None = None) -> None:
@@ -51,7 +51,7 @@ class Conversation:
         self._saved: set[Path] = set()
 
     def run(self, read: Callable[[], str] | None = None) -> None:
-        """Handle lines until the input ends or /quit is read; Ctrl-C between answers raises."""
+        """Handle lines until the input ends or /quit is read; Ctrl-C between answers raises KeyboardInterrupt."""
         read = read or read_line
         if not self._backend.has_chat_template:
             note(f"{self._backend.name} has no chat template: each line is a prompt without earlier lines")
@@ -81,7 +81,7 @@ class Conversation:
             note("lastword: stopped; the message was removed. Ctrl-C again ends the chat")
             return
         finally:
-            updates.close()  # ends the request of a server at once
+            updates.close()  # ends a request to a server at once
         self._messages = [*messages, {"role": "assistant", "content": answer.text}]
         self._answers.append(answer)
 
@@ -117,7 +117,7 @@ class Conversation:
 
 
 def read_line() -> str:
-    """Return the next line of the terminal or of a pipe; raise EOFError at the end."""
+    """Return the next line of the terminal or of a pipe, without its end; raise EOFError after the last one."""
     if sys.stdin.isatty() and sys.stdout.isatty():
         return input("> ")
     try:
@@ -130,12 +130,12 @@ def read_line() -> str:
 
 
 def note(sentence: str) -> None:
-    """Print a line on standard error, so that a pipe contains the answers alone."""
+    """Print a line on standard error, so that standard output contains only the answers."""
     typer.echo(printable(sentence), err=True)
 
 
 def show(updates: Iterator[AnswerUpdate], console: Console, title: str) -> AnswerUpdate:
-    """Print an answer while it is decoded, then its costs; return it."""
+    """Print an answer while it is decoded, then its costs, and return its last update."""
     answer = _draw(updates, console, title) if console.is_terminal else _print(updates)
     if cost := answer.cost:
         predicted = "no length" if cost["predicted_length"] is None else f"{cost['predicted_length']:.0f}"
@@ -150,11 +150,11 @@ def show(updates: Iterator[AnswerUpdate], console: Console, title: str) -> Answe
 
 
 def _draw(updates: Iterator[AnswerUpdate], console: Console, title: str) -> AnswerUpdate:
-    """Redraw the canvas of an answer until it is finished, then print its text."""
+    """Redraw the canvas until the answer is finished, then print its text, and return the last update."""
     from rich.live import Live
 
     next_draw = 0.0
-    # Only this thread draws, so that Ctrl-C does not interrupt a thread that another one waits for.
+    # Only this thread draws: with a second one, Ctrl-C could interrupt a thread while the other waits for it.
     with Live(console=console, auto_refresh=False, transient=True) as live:
         for answer in updates:
             if answer.canvas is not None and (now := time.monotonic()) >= next_draw:
@@ -165,7 +165,7 @@ def _draw(updates: Iterator[AnswerUpdate], console: Console, title: str) -> Answ
 
 
 def _print(updates: Iterator[AnswerUpdate]) -> AnswerUpdate:
-    """Print the text of an answer as it becomes final, and end its line."""
+    """Print the text of an answer as it is committed, then a line break, and return the last update."""
     printed = 0
     try:
         for answer in updates:

@@ -21,7 +21,7 @@ from lastword.io.files import os_error_reason, user_path
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 3600.0  # between two chunks of an answer: a queue may be long
 
-Message = dict[str, str]  # role and content
+Message = dict[str, str]  # with the keys role and content
 
 
 class ServerCanvas(BaseModel):
@@ -35,7 +35,7 @@ class ServerCanvas(BaseModel):
 
 @dataclass(frozen=True)
 class AnswerUpdate:
-    """An answer so far: the text that is final, and the canvas if it is drawn; the last one has the cost."""
+    """An answer so far: its committed text, and its canvas if that is drawn; only the last update has the cost."""
 
     text: str
     canvas: lastword.Frame | ServerCanvas | None = None
@@ -58,7 +58,7 @@ class LocalBackend:
         self._last: lastword.Generation | None = None
 
     def answer(self, messages: Sequence[Message], *, draw: bool) -> Generator[AnswerUpdate, None, None]:
-        """Yield an answer while it is decoded."""
+        """Yield updates of an answer while it is decoded, with its canvas whether or not it is drawn."""
         from lastword.api import build_generation
         from lastword.decoding.loop import decode
         from lastword.decoding.sampling import RowGenerators
@@ -91,14 +91,14 @@ class LocalBackend:
         yield AnswerUpdate(answer.text or "", frames[-1], len(answer.tokens), _cost(answer, seed, limit))
 
     def replay(self, path: Path) -> Path:
-        """Write the last answer as a page that plays it."""
+        """Write an HTML page that replays the last answer, and return its path."""
         if self._last is None:
             raise SettingError("there is no answer to replay yet; write a message first")
         return self._last.replay(path)
 
 
 def _cost(answer: lastword.Generation, seed: int, limit: int | None) -> dict[str, Any]:
-    """Return the cost of an answer with the names of the server."""
+    """Return the cost of an answer with the field names of the server's replies."""
     forward_passes = answer.probe_cost.forward_passes + answer.cost.forward_passes
     is_capped = limit is not None and len(answer.tokens) >= limit
     return {
@@ -114,13 +114,13 @@ def _cost(answer: lastword.Generation, seed: int, limit: int | None) -> dict[str
 
 
 class ServerBackend:
-    """A server with the OpenAI API, reached without redirects and proxies."""
+    """A server with the OpenAI API; redirects are not followed, and proxies are not used."""
 
     def __init__(self, url: str, key: str | None, name: str | None, chat_options: ChatOptions) -> None:
         self._url = url
         self._fields = {field: value for field, value in vars(chat_options).items() if value is not None}
         recipe = chat_options.recipe
-        if recipe is not None and not recipe.isidentifier():  # a file: the request has its content
+        if recipe is not None and not recipe.isidentifier():  # a file, whose content is sent
             try:
                 self._fields["recipe"] = json.loads(user_path(recipe).read_text(encoding="utf-8"))
             except (OSError, ValueError) as error:
@@ -141,7 +141,7 @@ class ServerBackend:
         self.has_chat_template = bool((entries[self.name].get("lastword") or {}).get("chat", True))
 
     def answer(self, messages: Sequence[Message], *, draw: bool) -> Generator[AnswerUpdate, None, None]:
-        """Yield an answer while it is decoded, with its canvases if they are drawn."""
+        """Yield updates of an answer while it is decoded, with its canvas if `draw`."""
         import openai
 
         body: dict[str, Any] = {"model": self.name, "stream": True, "stream_options": {"include_usage": True}}
@@ -176,12 +176,12 @@ class ServerBackend:
 
 
 def _client(url: str, key: str | None) -> Any:
-    """Return a client of the server at `url`, whose address may end with /v1."""
+    """Return an OpenAI client for the server at `url`, with or without /v1 at its end."""
     import openai
 
     if key and not (key.isascii() and key.isprintable()):
         raise SettingError("the API key has characters that a header cannot contain; give it in ASCII")
-    # The client would send these values of the environment, which are meant for OpenAI only.
+    # The client would fill these headers from environment variables that are meant for OpenAI only.
     headers: Any = {name: openai.Omit() for name in ("OpenAI-Organization", "OpenAI-Project")}
     return openai.OpenAI(
         base_url=url.rstrip("/").removesuffix("/v1") + "/v1",
@@ -195,7 +195,7 @@ def _client(url: str, key: str | None) -> Any:
 
 @contextmanager
 def _server_errors(url: str) -> Iterator[None]:
-    """Turn errors of the client into ours, with the server's message."""
+    """Convert exceptions of the OpenAI client into EngineError or CapacityError, with the server's message."""
     openai = import_extra("openai", "client", "--url")
     try:
         yield

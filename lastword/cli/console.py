@@ -1,4 +1,4 @@
-"""Drawing on a terminal: progress, Markdown tables, canvases and survival curves."""
+"""Terminal output: progress, Markdown tables, canvases and survival curves."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from lastword.cli.chat_backends import ServerCanvas
     from lastword.engines.base import Engine
 
-LINE_SECONDS = 10.0  # between two lines of progress where there is no terminal
-LINE_SHARE = 0.1  # of the elapsed time, if that is longer: a long run does not fill its log
+LINE_SECONDS = 10.0  # between two lines of progress if standard error is not a terminal
+LINE_SHARE = 0.1  # the same as a share of the elapsed time; the longer of the two applies
 
 
 class ProgressDisplay:
-    """The progress of a command: the number of finished items and the time that is left."""
+    """The progress of a command: the number of finished items and the estimated time left."""
 
     def __init__(self, bar: Progress, unit: str) -> None:
         self._bar, self._unit = bar, unit
@@ -40,7 +40,7 @@ class ProgressDisplay:
     def update(
         self, done: int, total: int | None = None, *, seconds_left: int | float | None = None, note: str = ""
     ) -> None:
-        """Show the number of finished items; the time left is estimated from their pace if it is None."""
+        """Show the number of finished items; without `seconds_left`, the time left is estimated from their rate."""
         count = "" if total is None else f"{done}/{total} "
         self._bar.update(self._task, completed=done, total=total, description=f"{count}{self._unit}")
         left = self._bar.tasks[0].time_remaining if seconds_left is None else seconds_left
@@ -48,7 +48,7 @@ class ProgressDisplay:
         self._bar.update(self._task, status=", ".join(filter(None, (note, remaining))))
 
     def count_replies(self, engine: Engine) -> Engine:
-        """Count the answers of an engine in this process one by one, and return the engine."""
+        """Return the engine; if it runs in this process, each of its answers now advances the progress by one."""
         from lastword.engines.local import LocalEngine
 
         def add_one(*_: object) -> None:
@@ -67,7 +67,7 @@ class ProgressDisplay:
 
 @contextmanager
 def progress(unit: str) -> Iterator[ProgressDisplay]:
-    """Show the progress of the block on standard error; `unit` names the items that are counted."""
+    """Show progress on standard error during a `with` block; `unit` names the counted items, such as "prompts"."""
     from rich.progress import BarColumn, Progress, TimeElapsedColumn
 
     console, columns = Console(stderr=True), (BarColumn(12), "{task.description}", TimeElapsedColumn())
@@ -118,7 +118,7 @@ class GroupedTable(TableElement):
             columns = used[1:] if is_grouped else used
             for column in columns:
                 width = None
-                if header[column].justify == "right":  # a number is not broken
+                if header[column].justify == "right":  # numbers are not wrapped
                     width = max(len(part) for row in body for part in row[column].plain.split(", "))
                 table.add_column(header[column].content, overflow="fold", min_width=width)
             for row in group:
@@ -141,7 +141,7 @@ MASK, END = "░", "·"
 
 
 def canvas_panel(canvas: lastword.Frame | ServerCanvas, title: str) -> Panel:
-    """Return a canvas with its masks and end tokens, and in green the tokens of its last forward pass."""
+    """Return a panel that shows a canvas; the tokens that its last forward pass wrote are green."""
     text = Text()
     end = len(canvas.texts) if canvas.end is None else canvas.end
     for slot, (piece, filled_at) in enumerate(zip(canvas.texts, canvas.filled_at)):
@@ -161,7 +161,7 @@ def canvas_panel(canvas: lastword.Frame | ServerCanvas, title: str) -> Panel:
 
 
 def printable(text: str) -> str:
-    """Replace characters that would control a terminal: a model may write anything."""
+    """Return the text with the characters replaced that would control a terminal; an answer may contain some."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
@@ -169,9 +169,9 @@ def printable(text: str) -> str:
 def live_canvas(
     model: lastword.MaskPredictor, console: Console, title: str, beside: Sequence[Panel] = (), *, enabled: bool = True
 ) -> Iterator[Callable[[lastword.Step], None] | None]:
-    """Yield a function that draws the canvas of every step, next to the panels of another run.
+    """Yield an `on_step` callback that draws the canvas, next to the panels `beside` of another run.
 
-    Where there is no terminal, or without `enabled`, it is None.
+    The callback is None if the console is not a terminal or `enabled` is False.
     """
     from rich.live import Live
 
@@ -193,12 +193,12 @@ def live_canvas(
 
 
 BLOCKS, MARK = " ▁▂▃▄▅▆▇█", "│"
-ASCII_BLOCKS, ASCII_MARK = " ..::++##", "|"  # where the output takes ASCII only
+ASCII_BLOCKS, ASCII_MARK = " ..::++##", "|"  # if the output supports ASCII only
 CURVE_HEIGHT = 8
 
 
 def draw_curve(lengths: lastword.LengthDistribution, horizon: int, *, console: Console | None = None) -> None:
-    """Print one prompt's survival curve with its horizon; a character averages the slots under it."""
+    """Print one prompt's survival curve and horizon; each terminal column shows the mean of its slots."""
     console = console or Console()
     width = min(lengths.slots, max(20, console.width - 8))
     edges = [round(place * lengths.slots / width) for place in range(width + 1)]

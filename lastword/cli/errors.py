@@ -23,9 +23,9 @@ EXIT_CODES = (
     "130 interrupted; 141 the reader of the pipe has exited."
 )
 MAX_MESSAGE = 2_000  # characters of an error message
-MAX_COLUMNS = 1_000  # rich fills as many columns as the variable COLUMNS says
+MAX_COLUMNS = 1_000  # rich pads its output to the width in the environment variable COLUMNS
 
-# A failure of the operating system or of the memory, with advice; the message of the error is in brackets.
+# The message for an error of the system, by its class; `{}` is replaced by the error's own message.
 ADVICE: dict[type[Exception], str] = {
     OSError: "a file could not be read or written ({}); check the path, the permissions and the free space "
     "on the disk, then repeat the command",
@@ -45,7 +45,7 @@ def outcome(error: BaseException) -> tuple[int, str]:
         return INTERRUPTED, str(error) or "interrupted"
     if isinstance(error, BrokenPipeError):
         return READER_GONE, ""
-    if isinstance(error, RuntimeError) and "tried to allocate" in message.lower():  # torch's out of memory
+    if isinstance(error, RuntimeError) and "tried to allocate" in message.lower():  # torch is out of memory
         return REFUSED, ADVICE[MemoryError].format(message)
     for kind, advice in ADVICE.items():
         if isinstance(error, kind):
@@ -55,7 +55,7 @@ def outcome(error: BaseException) -> tuple[int, str]:
 
 
 def report(error: BaseException, *, debug: bool) -> int:
-    """Print the message of an error, with `debug` its traceback first, and return its exit code."""
+    """Print an error on standard error, its traceback first if `debug`, and return its exit code."""
     code, line = outcome(error)
     if len(line) > MAX_MESSAGE:
         line = f"{line[: MAX_MESSAGE // 2]} ... {line[-MAX_MESSAGE // 2 :]}"
@@ -69,7 +69,7 @@ def report(error: BaseException, *, debug: bool) -> int:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Add to a KeyboardInterrupt the advice to repeat the command, which resumes."""
+    """Extend the message of a KeyboardInterrupt by the advice that the same command resumes the run."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -78,9 +78,9 @@ def resumable() -> Iterator[None]:
 
 
 def prepare_streams() -> None:
-    """Make the standard streams accept any text, and print warnings as lines without a code location."""
+    """Make the standard streams accept any text, and let warnings be printed without their code location."""
     warnings.showwarning = lambda message, *_: typer.echo(f"lastword: {message}", err=True)
-    for number in range(3):  # a file that is opened later must not become a standard stream
+    for number in range(3):  # the next file that is opened would take a closed stream's number
         try:
             os.fstat(number)
         except OSError:
@@ -98,20 +98,20 @@ def prepare_streams() -> None:
 
 
 def flush_streams(code: int) -> int:
-    """Flush the standard streams and return the exit code, which is REFUSED if their content is lost."""
+    """Flush the standard streams and return the exit code: `code`, or REFUSED if it was 0 and output was lost."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
                 stream.flush()
         except (OSError, ValueError):
             code = code or REFUSED
-            with suppress(OSError, ValueError):  # otherwise the interpreter fails to flush once more
+            with suppress(OSError, ValueError):  # otherwise the flush when Python exits fails, too
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     return code
 
 
 def exit_code(error: SystemExit) -> int:
-    """Return the exit code: READER_GONE for a closed pipe, for which typer and rich exit with 1."""
+    """Return the exit code of `error`, or READER_GONE for a closed pipe, for which typer and rich exit with 1."""
     cause = error.__context__
     while cause is not None and not isinstance(cause, typer.Exit):
         if isinstance(cause, BrokenPipeError):
@@ -124,23 +124,23 @@ THREADS = (
     "Threads: one per core, but 1 for the embedded models, whose tensors are small; OMP_NUM_THREADS overrides this."
 )
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container: "microseconds period", or "max period"
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # the cgroup's limit: "MICROSECONDS PERIOD", or "max PERIOD"
 
 
 def choose_threads(options: Mapping[str, Any]) -> None:
-    """Set the number of torch threads for the options of a command, before torch is imported."""
+    """Set the number of torch threads (see THREADS) from the options of a command, before torch is imported."""
     if options.get("engine") == "ray" or any(map(os.environ.get, THREAD_VARIABLES)):
-        return  # a cluster or the user chooses
+        return  # Ray or the user sets the number
     model = options.get("model")
     names = model if isinstance(model, list) else [model]
-    # A preset names its model, and `lastword bench` measures the machine.
+    # A preset names a model of any size, and `lastword bench` (option --models) measures the whole machine.
     is_other = "models" in options or (model is None and options.get("preset"))
     is_small = not is_other and all(name in (None, "toy", *EMBEDDED) for name in names)
     os.environ[THREAD_VARIABLES[0]] = "1" if is_small else str(available_cores())
 
 
 def available_cores(quota: Path = CPU_QUOTA) -> int:
-    """Return the number of cores that the affinity and the container allow this process."""
+    """Return the number of cores that CPU affinity and the container's quota allow this process."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         microseconds, period = quota.read_text().split()

@@ -1,4 +1,4 @@
-"""`lastword eval`, `drift`, `tables` and `bench`: measure recipes, and compare the records."""
+"""`lastword eval`, `drift`, `tables` and `bench`: measure recipes, and compare the records of measurements."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TASKS = "Names separated by commas: tiny (five embedded tasks), algebra ..., gsm
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """The options that select the samples and the folder of the records."""
+    """The options that select the samples and the folder for their records."""
 
     tasks: Annotated[str | None, Option(help=TASKS)] = None
     preset: Annotated[str | None, Option(help="Settings by name, such as paper/llada-base.")] = None
@@ -39,7 +39,7 @@ class TaskOptions:
     out: Annotated[Path, path_option("Folder of records. A stopped run is resumed.")] = Path("out/eval")
 
     def plan(self, model: str | None, **changes: Any) -> Preset:
-        """Return the preset, restricted to the tasks, or the tasks as a preset; `changes` are those of settings."""
+        """Return the preset restricted to --tasks, or --tasks as a preset; `changes` apply to each of its settings."""
         from lastword.evaluate import presets
 
         names = tuple(name.strip() for name in self.tasks.split(",")) if self.tasks is not None else ()
@@ -55,7 +55,7 @@ class TaskOptions:
         return replace(plan, settings=settings, model=model or plan.model)
 
     def journal(self, plan: Preset, kind: str, split: str = "test") -> Journal:
-        """Check the tasks and the folder, and return the journal for records of this kind."""
+        """Check the tasks and the folder, and return the journal MODEL.KIND.jsonl in the folder."""
         from lastword.evaluate import Journal, presets
 
         presets.check_tasks([name for setting in plan.settings for name in setting.tasks], split)
@@ -78,8 +78,8 @@ def evaluate(
 ) -> None:
     """Score a recipe on tasks and write one JSON record per sample.
 
-    A run that was stopped or killed is resumed by the same command. Every recipe that was measured into the
-    same folder is shown, each compared with the first.
+    A run that was stopped or killed is resumed by the same command. The result shows all recipes whose records
+    are in the same folder, each compared with the first.
 
     Examples:
 
@@ -131,7 +131,7 @@ def evaluate(
 
 
 def print_next_step(path: Path, records: int, *, compared: bool = True) -> None:
-    """Print the number of records and the next command; tables compare with a fixed canvas."""
+    """Print the number of records and the next command; unless `compared`, a fixed canvas has to be measured first."""
     tables = f"lastword tables --records {shlex.quote(str(path.parent))}"
     advice = "compare them: " if compared else "to compare, the same command with --length fixed, then "
     typer.echo(f"lastword: {records} records in {path}; {advice}{tables}", err=True)
@@ -143,11 +143,11 @@ def drift(
     steps: Annotated[str, Option(help="Denoising steps, separated by commas.")] = "2,5,7,10",
     slots: Annotated[int | None, Option(help="Slots of the canvas. Default: the preset's or model's.")] = None,
 ) -> None:
-    """Measure the expected length before the first denoising step and after some: the paper's ablation.
+    """Measure the expected length before denoising and after a few denoising steps: the paper's ablation.
 
-    Decoding stops after the last of the steps. A sample that was measured at other steps is measured again,
-    at those too; a prompt that leaves no room for all slots is left out. A preset's blocks and caches
-    are ignored. Records go to the folder of `lastword eval`, and `lastword tables` shows them.
+    Decoding stops after the last of --steps. A sample that was measured at other steps is measured again, at the
+    old and the new ones; a prompt that is too long for the model with all slots is skipped. A preset's blocks and
+    caches are ignored. Records are written to the folder of `lastword eval`, and `lastword tables` shows them.
 
     Examples:
 
@@ -202,11 +202,11 @@ def tables(
     out: Annotated[Path | None, path_option("Folder for Markdown and CSV as well.")] = None,
     parquet: Annotated[Path | None, path_option("All records as one flat table, for DuckDB or pandas.")] = None,
 ) -> None:
-    """Compare the recipes of records, in a table per benchmark.
+    """Compare the recipes in records, with one table per benchmark.
 
-    The longest fixed canvas is the baseline, or else the first recipe. "covered" is the share of the
-    baseline's answers that fit the canvas of a recipe, "waste" its mean number of spare slots. The same
-    records always give the same bytes. For the survival paper's tables and figures, run python -m
+    The baseline is the longest fixed canvas, or the first recipe if there is none. "covered" is the share of the
+    baseline's answers that fit the canvas of a recipe, "waste" the mean number of unused slots on it. The same
+    records always give the same files. For the survival paper's tables and figures, run python -m
     benchmarks.paper in the repository.
 
     Examples:
@@ -250,7 +250,7 @@ def tables(
 
 
 def _read_records(paths: Sequence[Path]) -> list[Record]:
-    """Return the records of all files."""
+    """Return the records of all files in the paths, and show the progress."""
     from lastword.evaluate.journal import read_records, record_files
 
     files = [file for path in paths for file in record_files(path)]
@@ -276,8 +276,8 @@ def bench(
 ) -> None:
     """Time the decode loop of models, recipe by recipe, on the same validation prompts.
 
-    Every recipe decodes the prompts twice to warm up, then again to be timed. The result is printed as a
-    table and written as a record. To measure forward passes of any model shape without its weights, run
+    Every recipe decodes the prompts twice to warm up, then in timed runs (--repeats). The result is printed as
+    a table and written as a record. To measure forward passes of any model shape without its weights, run
     python -m benchmarks.passes in the repository.
 
     Examples:
@@ -313,5 +313,5 @@ def bench(
         on_line=show,
     )
     write(out, record.to_json())
-    print_markdown(benchmark.to_markdown(read(out)))  # rounded, as in the file
+    print_markdown(benchmark.to_markdown(read(out)))  # with rounded numbers, as in the file
     typer.echo(f"\nwrote {out}")

@@ -33,7 +33,7 @@ def generate(
 ) -> None:
     """Answer a prompt on a canvas of the predicted length.
 
-    `lastword recipes` lists every recipe that has a name, every part and its settings.
+    `lastword recipes` lists the recipes that have a name, and every part of a recipe with its settings.
 
     Examples:
 
@@ -89,7 +89,7 @@ def predict(
 ) -> None:
     """Predict how long the answer will be, from one forward pass.
 
-    The curve is the probability that the answer is longer than a number of tokens.
+    The curve shows for every number of tokens the probability that the answer is longer.
 
     Examples:
 

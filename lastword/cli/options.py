@@ -1,6 +1,6 @@
-"""Options that several commands share, and the values that are built from them.
+"""Options shared by several commands, and the prompts, recipes and engines that are built from them.
 
-A command takes a group of options as one parameter whose type is a dataclass of this module.
+A command has a group of options as one parameter, whose type is a dataclass of this module.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from lastword.validation import MAX_SEED, MIN_SEED, check_choice, check_int
 if TYPE_CHECKING:
     from lastword.engines import Engine, ModelSource
 
-DEFAULT_MODEL = "tiny-llada-base"  # it takes prompts without a chat template
+DEFAULT_MODEL = "tiny-llada-base"  # a base model: prompts need no chat template
 CHAT_MODEL = "tiny-llada-instruct"
 MAX_CHARACTERS = 10**7  # of a prompt or of a recipe file
 
 
 def as_path(text: str | Path) -> Path:
-    """Return the path that a user wrote, in which `~` is a home folder."""
+    """Return a path with `~` expanded; raise BadParameter if it is empty or invalid."""
     if not str(text):
         raise BadParameter("the path is empty; give one, or leave the option out")
     try:
@@ -37,7 +37,7 @@ def as_path(text: str | Path) -> Path:
 
 
 def as_seed(value: int | None) -> int | None:
-    """Return the seed, or raise SettingError if no generator takes it."""
+    """Return the seed unchanged; raise SettingError if it does not fit into 64 bits."""
     if value is not None:
         check_int("lastword", "seed", value, minimum=MIN_SEED, maximum=MAX_SEED)
     return value
@@ -50,12 +50,12 @@ def as_name_or_path(text: str) -> str:
 
 
 def path_option(words: str) -> Any:
-    """Return an option that takes a path; `words` is its help text."""
+    """Return a typer option whose value is a path; `words` is its help text."""
     return Option(parser=as_path, metavar="PATH", help=words)
 
 
 def check_replaceable(path: Path, kind: str, read: Callable[[Path], Any]) -> None:
-    """Raise SettingError if the file cannot be written, or contains something that `read` does not accept."""
+    """Raise SettingError if `path` cannot be written, or is a file that `read` does not accept."""
     check_target(path)
     if path.is_file() and path.stat().st_size:
         try:
@@ -93,7 +93,7 @@ Json = Annotated[bool, Option("--json", help="Print one JSON object, for scripts
 
 @dataclass(frozen=True)
 class PromptOptions:
-    """The options for the prompt and for printing the result."""
+    """The options for the prompt and for the output format."""
 
     prompt: Annotated[str | None, Argument(help="The prompt. Without it or with '-': standard input.")] = None
     chat: Chat = False
@@ -102,7 +102,7 @@ class PromptOptions:
     as_json: Json = False
 
     def read(self) -> Any:
-        """Return the prompt as `generate` takes it."""
+        """Return the prompt: text, messages with --chat, or token ids with --ids."""
         if self.chat and self.ids:
             raise PromptError("--ids and --chat were given; give text with --chat, or token ids without it")
         text = self.prompt
@@ -130,7 +130,7 @@ class PromptOptions:
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """The options for the model and for loading it."""
+    """The options that select a model and set how it is loaded."""
 
     model: Annotated[str | None, Option("--model", "-m", help=f"{MODELS} {DEFAULTS}")] = None
     device: Device = "auto"
@@ -143,7 +143,7 @@ class ModelOptions:
         return self.model or DEFAULT_MODEL
 
     def source(self, calibration: str = "none", default: str = DEFAULT_MODEL) -> ModelSource:
-        """Return the source from which this process or the workers of an engine load the model."""
+        """Return the source from which an engine loads the model; without --model, that is `default`."""
         from lastword.engines.local import ModelSource
 
         file = None if calibration == "none" else calibration
@@ -152,7 +152,7 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class RecipeOptions:
-    """The options that say how an answer is decoded."""
+    """The options that select a recipe and override its parts."""
 
     recipe: RecipeName = None
     length: Length = None
@@ -163,13 +163,13 @@ class RecipeOptions:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """The parts that override those of the recipe; None leaves a part unchanged."""
+        """The values that override parts of the recipe; None leaves a part unchanged."""
         return {name: getattr(self, name) for name in ("length", "unmask", "commit", "cache", "block")}
 
 
 @dataclass(frozen=True)
 class SamplingOptions(RecipeOptions):
-    """The options that say how an answer is decoded and sampled."""
+    """The options of a recipe, including those for sampling."""
 
     temperature: Temperature = None
     top_p: Annotated[float | None, Option(help="Sample from this share of the probability.")] = None
@@ -186,7 +186,7 @@ class SamplingOptions(RecipeOptions):
 
 @dataclass(frozen=True)
 class ChatOptions:
-    """The options of all answers of a conversation; None leaves a choice to the recipe or to the server."""
+    """The options that apply to every answer in a conversation; None means the default of the recipe or server."""
 
     recipe: RecipeName = None
     length: Length = None
@@ -195,12 +195,12 @@ class ChatOptions:
     max_tokens: Annotated[int | None, Option(min=1, help="Maximum number of tokens of an answer.")] = None
 
     def build(self) -> lastword.Recipe:
-        """Return the recipe of a model in this process."""
+        """Return the recipe for a chat with a model in this process."""
         return SamplingOptions(self.recipe, self.length, temperature=self.temperature).build()
 
 
 LOCAL, PROCESSES, RAY, OPENAI = "local", "processes", "ray", "openai"
-# The engines that an option applies to; with others it is rejected.
+# The engines that support an option; with any other engine the option is rejected.
 SUPPORTED = {"workers": (PROCESSES, RAY, OPENAI), "threads": (PROCESSES, RAY), "address": (RAY,), "base_url": (OPENAI,)}
 
 
@@ -227,7 +227,7 @@ class EngineOptions:
             raise SettingError("--engine openai needs --base-url, such as --base-url http://127.0.0.1:8000/v1")
 
     def open(self, source: ModelSource) -> Engine:
-        """Return the engine for a model. Workers start when they are needed; close it in the end."""
+        """Return an engine for the model, which the caller must close; its workers start on first use."""
         from lastword.engines import LocalEngine, OpenAIEngine, ProcessWorkers, RayWorkers, WorkerPool
 
         if self.engine == PROCESSES:
@@ -245,7 +245,7 @@ class EngineOptions:
 
 
 def read_recipe(text: str | None) -> lastword.Recipe:
-    """Return a recipe by its name or from its file; the default recipe for None."""
+    """Return the recipe with this name or in this JSON file; None means the default recipe."""
     from lastword.recipe import registry
 
     if text is None or text in registry.RECIPES:
@@ -263,7 +263,7 @@ def read_recipe(text: str | None) -> lastword.Recipe:
 
 
 def read_text(read: Callable[[int], str]) -> str:
-    """Return the rest of a file; raise ValueError if it is too long, since a pipe may have no end."""
+    """Return the text from a file's `read`; raise ValueError above MAX_CHARACTERS, since a pipe may be endless."""
     text = read(MAX_CHARACTERS + 1)
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"it has more than {MAX_CHARACTERS} characters")
@@ -271,6 +271,6 @@ def read_text(read: Callable[[int], str]) -> str:
 
 
 def check_utf8(text: str, name: str) -> None:
-    """Raise PromptError if the text was made of bytes that are not UTF-8."""
+    """Raise PromptError if the text has surrogates, which stand for bytes that are not UTF-8."""
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise PromptError(f"{name} contains bytes that are not UTF-8; give UTF-8 text")

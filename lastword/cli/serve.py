@@ -1,4 +1,4 @@
-"""`lastword serve`: answer over HTTP."""
+"""`lastword serve`: serve a model over HTTP."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAME = "The name of the model in requests. Default: the value of --model."
 
 @dataclass(frozen=True)
 class RayOptions:
-    """The options of --engine ray."""
+    """The options that need --engine ray: replicas, their resources and autoscaling."""
 
     replicas: Annotated[str | None, Option(help="A number (2), or a range (1:8). Default: 1.")] = None
     address: Annotated[str | None, Option(help="auto or HOST:PORT of a cluster. Default: a new one.")] = None
@@ -42,7 +42,7 @@ class RayOptions:
     downscale_delay: Annotated[float | None, Option(help="Seconds before one ends. Default: 120.")] = None
 
     def check(self, engine: str) -> ReplicaSettings:
-        """Return the settings of the replicas; raise SettingError if the engine has no such option."""
+        """Return the settings of the replicas; raise SettingError if an option is set with another engine."""
         given = {name: value for name, value in vars(self).items() if value is not None}
         if engine != "ray" and given:
             option = f"--{next(iter(given)).replace('_', '-')}"
@@ -68,8 +68,8 @@ def serve(
 ) -> None:
     """Serve a model: the OpenAI API, /v1/lengths, /health, /metrics, and a page at /.
 
-    Needs the extra `serve`, and `ray` for replicas. SIGTERM or Ctrl-C drains, a second one stops.
-    The recipe is that of requests without one.
+    Needs the extra `serve`, and for replicas the extra `ray`. The first SIGTERM or Ctrl-C drains the server,
+    the second one stops it. --recipe applies to requests without a recipe.
 
     Examples:
 
@@ -87,7 +87,7 @@ def serve(
     )
     keys = _read_keys(key_file)
     check_exposed(host, keys, without_key)
-    check_free(host, port)  # a large model takes minutes to load
+    check_free(host, port)  # before loading the model, which may take minutes
     source = model_options.source(calibration, CHAT_MODEL)
     common: dict[str, Any] = {"name": name or source.name, "host": host, "port": port, "keys": keys}
     common |= {"settings": settings, "print_line": typer.echo}
@@ -105,7 +105,7 @@ def serve(
 
 
 def _read_keys(path: Path | None) -> list[str]:
-    """Return the keys in the environment and in a file."""
+    """Return the API keys: the one in the environment variable KEY, and those in a file, one per line."""
     keys = [os.environ[KEY]] if os.environ.get(KEY) else []
     if path is None:
         return keys

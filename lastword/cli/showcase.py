@@ -39,12 +39,12 @@ class Comparison:
     predicted: lastword.Generation
 
     def is_right(self, answer: lastword.Generation) -> bool | None:
-        """Return whether an answer is right; None if nothing can tell."""
+        """Return whether an answer is right; None if there is no example to score it with."""
         return None if self.example is None else FAMILIES[self.example.family].score(self.example, answer.text or "")
 
 
 def check_families(names: Sequence[str], families: Sequence[str] | None) -> None:
-    """Raise SettingError if a model does not show a task family."""
+    """Raise SettingError if a model has no prompt of one of the task families."""
     for name in names:
         known = BENCHMARKS if name in EMBEDDED else [name]
         for family in families or ():
@@ -55,7 +55,7 @@ def check_families(names: Sequence[str], families: Sequence[str] | None) -> None
 def showcase(
     name: str, console: Console, families: Collection[str] | None = None, pace: float = 1.0, plot: Path | None = None
 ) -> None:
-    """Compare both canvases on every prompt of a model, print the results, and draw the curves to `plot`."""
+    """Decode every prompt of a model on both canvases, print the comparison, and save the curves to `plot`."""
     recipe = lastword.Recipe(unmask=lastword.MostConfident(lastword.EqualShares(pace)))
     model = lastword.load(name)
     limit = EMBEDDED_LIMIT if name in EMBEDDED else OTHER_LIMIT
@@ -84,7 +84,7 @@ def showcase(
 
 
 def _questions(name: str, model: lastword.MaskPredictor) -> list[tuple[str, Prompt, Example | None]]:
-    """Return a title, a prompt and its example per family for an embedded model, and one prompt for any other."""
+    """Return (title, prompt, example) per task family for an embedded model; for others, one without an example."""
     if name not in EMBEDDED:
         return [(name, PROMPT_IDS if model.tokenizer is None else PROMPT_TEXT, None)]
     examples = [load_frozen("test", family)[EXAMPLE_INDEX] for family in BENCHMARKS]
@@ -95,7 +95,7 @@ def _questions(name: str, model: lastword.MaskPredictor) -> list[tuple[str, Prom
 def _answers(
     model: lastword.MaskPredictor, prompt: Prompt, limit: int, recipe: lastword.Recipe, console: Console
 ) -> tuple[lastword.Generation, lastword.Generation]:
-    """Return the answers on the fixed and on the predicted canvas; the latter is decoded first and shown next to it."""
+    """Return the answers on the fixed and on the predicted canvas; the predicted one is decoded first."""
     predicted_recipe, fixed_recipe = (
         replace(recipe, length=length) for length in (default_length(limit), lastword.Fixed(limit))
     )
@@ -109,7 +109,7 @@ def _answers(
 
 
 def _costs(comparisons: Sequence[Comparison], title: str) -> Table:
-    """Return the total cost of each canvas, with the probe."""
+    """Return a table with the total cost of each canvas, probes included."""
     table = Table("canvas", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=title)
     for header in ("slots", "passes", "columns", "of fixed", "seconds", "speedup", "right"):
         table.add_column(header, justify="right")
@@ -138,7 +138,7 @@ def _total(answers: Sequence[lastword.Generation], cost: str) -> int:
 
 
 def _sandbox_note(comparisons: Sequence[Comparison]) -> str:
-    """Return how the code in answers was isolated when it was scored; an empty text if there is none."""
+    """Return a sentence on how the code in answers was isolated for scoring; an empty text if there is no code."""
     verdicts = []
     for comparison in comparisons:
         family = None if comparison.example is None else FAMILIES[comparison.example.family]

@@ -1,7 +1,7 @@
-"""The interpreter that runs one program.
+"""The child process that runs one program.
 
-The runner passes the source of this module to `python -c`, because the package is hidden in the sandbox.
-It imports few modules of the standard library: every import delays every program.
+`runner.py` passes the source of this module to `python -c`, because the package is hidden in the sandbox.
+The module imports little of the standard library, because every import delays every program.
 """
 
 import os
@@ -9,15 +9,15 @@ import resource
 import sys
 from types import CodeType
 
-STARTED = b"+"  # written before the program starts: what fails earlier is a failure of the sandbox
+STARTED = b"+"  # written before the program starts; if this byte is missing, the sandbox failed
 
 
 def main(source_bytes: int, verdict: int, user: int, limits: dict[str, int]) -> None:
-    """Limit this process, run a program and write the token to the file `verdict` after its last line.
+    """Set the limits, run a program, and after its last line write a token to the file descriptor `verdict`.
 
-    The program and the token arrive on standard input. While the program runs, the token is only on the
-    interpreter's stack: no variable, frame, module or container leads to it. (A program that reads the
-    raw memory of its process can still find it.) If `user` is positive, root becomes that user.
+    The program and the token are read from standard input. While the program runs, the token is only on the
+    interpreter's stack: no variable, frame, module or container references it. (A program that reads the
+    raw memory of its process can still find it.) A positive `user` is the user id that root switches to.
     """
     sys.path.remove("")  # the flag -I would do this, but it also ignores PYTHONHASHSEED
     if user:
@@ -32,14 +32,14 @@ def main(source_bytes: int, verdict: int, user: int, limits: dict[str, int]) -> 
             if sys.platform == "linux":
                 raise
     os.write(verdict, STARTED)
-    source = _read(source_bytes).decode()  # decoded here, so that a coding comment has no effect
+    source = _read(source_bytes).decode()  # as text, in which an encoding declaration has no effect
     code = compile(source, "answer", "exec", dont_inherit=True)
     module, process = type(sys)("__main__"), os.getpid()
     sys.modules["__main__"], sys.argv = module, ["answer"]
     for name in {*os.environ} - {"TMPDIR"}:
         del os.environ[name]
     token = (_read_token(), _run(code, module.__dict__))[0]
-    if os.getpid() == process:  # a forked child of the program also arrives here
+    if os.getpid() == process:  # a process that the program forked also reaches this line
         sys.stdout.flush()
         os.write(verdict, token)
 
@@ -50,7 +50,7 @@ def _run(code: CodeType, names: dict[str, object]) -> bool:
 
 
 def _read(length: int) -> bytes:
-    """Read exactly `length` bytes of standard input."""
+    """Return exactly `length` bytes of standard input; exit if it ends early."""
     data = b""
     while len(data) < length:
         data += os.read(0, length - len(data)) or sys.exit("standard input ended early")
@@ -58,7 +58,7 @@ def _read(length: int) -> bytes:
 
 
 def _read_token() -> bytes:
-    """Read the token and leave an empty pipe as standard input."""
+    """Return the token, and replace standard input by an empty pipe for the program."""
     token = _read(32)
     empty, end = os.pipe()
     os.close(end)
@@ -68,7 +68,7 @@ def _read_token() -> bytes:
 
 
 def _open_library() -> None:
-    """Import the standard library through an open folder: other users may be unable to reach its path."""
+    """Redirect imports of the standard library to an open folder, because other users may lack access to its path."""
     prefix = sys.base_prefix
     opened = f"/proc/self/fd/{os.open(prefix, os.O_RDONLY)}"
     if not os.path.isdir(opened):  # under bubblewrap there is no /proc, and the path is readable

@@ -1,7 +1,7 @@
-"""A check for programs that are harmless anywhere: Python without files, network, imports or internals.
+"""A static check for harmless programs: Python without files, network, imports or interpreter internals.
 
-The embedded code families need functions over lists and texts only, so that they can be scored on machines
-without a sandbox. The check is a list of what is allowed; everything else is refused.
+Answers to the embedded code tasks need only functions of lists and strings, so they can be scored on machines
+without a sandbox. The check is an allowlist of syntax nodes, functions and methods.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 
-MAX_CHARACTERS = 300_000  # a syntax tree takes a thousand times the memory of its text
+MAX_CHARACTERS = 300_000  # a syntax tree takes a thousand times the memory of its source
 _NODE_NAMES = """
 Module Expr Assign AugAssign AnnAssign Delete Assert Pass Return FunctionDef Lambda arguments arg If For While
 Break Continue Try Raise ExceptHandler Call keyword Starred Name Attribute Constant NamedExpr BoolOp BinOp
@@ -23,7 +23,7 @@ map max min next oct ord pow print range repr reversed round set slice sorted st
 _NODES = tuple(getattr(ast, name) for name in _NODE_NAMES.split())
 _ERRORS = {name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, Exception)}
 _BUILTINS = {*_FUNCTIONS.split(), *_ERRORS}
-# Methods of the plain types. A format string can read attributes, and codecs import modules.
+# Methods of built-in types, except those with format strings, which read attributes, or codecs, which import modules.
 _METHODS = {
     name for kind in (str, list, dict, set, frozenset, tuple, int, float) for name in vars(kind)
     if not name.startswith("_")
@@ -34,7 +34,7 @@ _NAME_FIELDS = {
 
 
 def why_not_plain(program: str) -> str | None:
-    """Return what is more than plain Python in a program, or None; raise SyntaxError if it does not parse.
+    """Return why a program is not plain Python, or None if it is; raise SyntaxError if it cannot be parsed.
 
     >>> why_not_plain("def f(xs): return sorted(x.upper() for x in xs)")
     >>> why_not_plain("import os")
@@ -57,11 +57,11 @@ def why_not_plain(program: str) -> str | None:
 
 
 def _forbidden(node: ast.AST) -> str | None:
-    """Return a name for the node if it is not allowed."""
+    """Return the name of a syntax node, for a message, if the node is not allowed; otherwise None."""
     if not isinstance(node, _NODES):
         return type(node).__name__
     if isinstance(node, ast.Constant):
-        return "a bytes literal" if isinstance(node.value, bytes) else None  # `str` decodes bytes by codec
+        return "a bytes literal" if isinstance(node.value, bytes) else None  # `str(bytes, codec)` imports modules
     if isinstance(node, ast.Attribute):
         return None if node.attr in _METHODS else f".{node.attr}"
     field = _NAME_FIELDS.get(type(node))

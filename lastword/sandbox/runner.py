@@ -1,7 +1,7 @@
-"""Run generated Python programs under bubblewrap, with limits, and judge them.
+"""Execution of model-written Python programs under bubblewrap, with limits, and their verdicts.
 
-Every program runs in a fresh interpreter, which is spawned and never forked from this process, because
-this process may hold a model. A program passes if a random token comes back after its last line.
+Every program runs in a fresh interpreter, which is spawned and not forked, because this process may have
+loaded a model. A program passes if its process returns a random token after the program's last line.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ from lastword.sandbox.plain import why_not_plain
 from lastword.validation import MAX_COUNT, check_choice, check_int, check_list, check_number, check_type
 
 UNSAFE = "LASTWORD_UNSAFE_CODE"
-OUTPUT_TAIL = 500  # characters of a program's output that an outcome keeps
+OUTPUT_TAIL = 500  # characters at the end of a program's output that `Outcome.detail` keeps
 CHILD = Path(__file__).with_name("child.py").read_text("utf-8")
 STARTED, NOBODY = b"+", 65534
 MIN_MEMORY = 1 << 26  # bytes that an interpreter needs to start
 
 
 class Level(Enum):
-    """The isolation of a program, strongest first. Records contain the values."""
+    """A level of isolation, strongest first. Records contain the values."""
 
     BUBBLEWRAP = "bubblewrap"  # separate files, processes, network and users
-    PLAIN = "plain"  # a child process with limits, and only programs that pass the check of plain.py
+    PLAIN = "plain"  # a child process with limits, only for programs that `why_not_plain` accepts
     NONE = "none"  # a child process with limits
 
 
 class Verdict(Enum):
-    """The judgement of a program."""
+    """The result of running one program."""
 
     PASSED = "passed"
     FAILED = "failed"
     TIMED_OUT = "timed out"
-    REFUSED = "refused"  # not run: it is more than plain Python, and there is no sandbox
+    REFUSED = "refused"  # not run: there is no sandbox, and the program is not plain Python
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The verdict on a program, its isolation, and the last output or the reason why it was stopped."""
+    """The verdict on a program, its isolation level, and as `detail` its last output or why it was stopped."""
 
     verdict: Verdict
     level: Level
@@ -73,7 +73,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one program. Processor time may exceed `wall_seconds` by a second."""
+    """The limits of one program. A process may use one second more of CPU time than `wall_seconds`, rounded up."""
 
     wall_seconds: int | float = 10.0
     memory_bytes: int = 1 << 30  # per process
@@ -88,7 +88,7 @@ class Limits:
             check_int("Limits", name, getattr(self, name), minimum=1, maximum=MAX_COUNT)
 
     def resources(self) -> dict[str, int]:
-        """Return the limits by the names that `resource.setrlimit` uses."""
+        """Return the limits of a process by the name of their constant in `resource`, without `RLIMIT_`."""
         seconds = math.ceil(self.wall_seconds) + 1
         limits = {"AS": self.memory_bytes, "CPU": seconds, "FSIZE": self.file_bytes, "NPROC": self.processes}
         return limits | {"NOFILE": 64, "CORE": 0}
@@ -102,9 +102,9 @@ def run_programs(
     plain: bool = False,
     unsafe: bool | None = None,
 ) -> list[Outcome]:
-    """Run programs, `workers` at once (default: two per core), and return the outcomes in their order.
+    """Run programs, `workers` at the same time (default: two per core); return one outcome per program, in order.
 
-    `plain` and `unsafe` apply where bubblewrap does not work: see `sandbox_level`.
+    `plain` and `unsafe` matter only if bubblewrap does not work: see `sandbox_level`.
     """
     check_list("run_programs", "programs", programs, "a list of texts, one per program")
     for index, program in enumerate(programs):
@@ -123,16 +123,16 @@ def run_programs(
     running, pool = RunningPrograms(), ThreadPoolExecutor(workers or 2 * (os.cpu_count() or 1))
     try:
         return list(pool.map(lambda program: run_program(program, level, limits, running), programs))
-    finally:  # Ctrl-C ends the programs instead of waiting for them
+    finally:  # on Ctrl-C the programs are killed instead of awaited
         running.kill_all()
         pool.shutdown(cancel_futures=True)
 
 
 def sandbox_level(*, plain: bool = False, unsafe: bool | None = None) -> Level:
-    """Return the level that `run_programs` uses, or raise SandboxError.
+    """Return the isolation level that `run_programs` uses; raise SandboxError if no permitted level works.
 
-    Where bubblewrap does not work, `plain` allows plain programs and `unsafe` all programs. The default of
-    `unsafe` is the environment variable `LASTWORD_UNSAFE_CODE=1`.
+    If bubblewrap does not work, `plain` permits programs that `why_not_plain` accepts, and `unsafe` permits all
+    programs. If `unsafe` is None, the environment variable `LASTWORD_UNSAFE_CODE=1` permits them.
     """
     check_choice("sandbox_level", "plain", plain, True, False)
     if unsafe is not None:
@@ -157,30 +157,30 @@ def sandbox_level(*, plain: bool = False, unsafe: bool | None = None) -> Level:
 def sandbox_info(
     *, plain: bool = False, unsafe: bool | None = None, limits: Limits = Limits()
 ) -> dict[str, str | int | float]:
-    """Return the level and the limits, which records contain under `sandbox`."""
+    """Return the isolation level and the limits, which records contain under the key `sandbox`."""
     return {"level": sandbox_level(plain=plain, unsafe=unsafe).value, **asdict(limits)}
 
 
 def sandbox_summary(info: Mapping[str, object], answers: int, refused: int) -> str:
-    """Return a sentence about the isolation of the code of `answers`, of which `refused` were not run.
+    """Return a sentence on how the code of `answers` answers was isolated; `refused` of them were not run.
 
     >>> sandbox_summary({"level": "bubblewrap"}, 8, 0)
     'Code of 8 answers: sandbox bubblewrap.'
     """
-    walls = f", with {info['walls']}" if "walls" in info else ""  # in records before version 0.2
+    walls = f", with {info['walls']}" if "walls" in info else ""  # only in records of versions before 0.2
     not_run = f"; {refused} of them were not run (more than plain Python, no sandbox) and count as wrong"
     return f"Code of {answers} answers: sandbox {info.get('level')}{walls}{not_run * bool(refused)}."
 
 
-PROBE = "import json, tempfile\ntempfile.TemporaryFile().write(b'1')"  # as any program may
+PROBE = "import json, tempfile\ntempfile.TemporaryFile().write(b'1')"  # any program may write temporary files
 BUSY = [os.strerror(code) for code in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)]
 
 
 @lru_cache(maxsize=2)
 def level_failure(level: Level) -> str:
-    """Return the reason for which a harmless program fails at this level, or an empty text.
+    """Return why a harmless program fails at this level, or an empty text if it passes.
 
-    A busy machine raises SandboxError: it must not make this process use a weaker level from then on.
+    Raise SandboxError if the machine is too busy: as a cached result, this would weaken the level of later runs.
     """
     try:
         outcome = run_program(PROBE, level, Limits(wall_seconds=30.0))
@@ -193,13 +193,13 @@ def level_failure(level: Level) -> str:
 
 
 class RunningPrograms:
-    """The child processes of several threads, which can be ended at once."""
+    """The running child processes of all threads of `run_programs`, to be killed together."""
 
     def __init__(self) -> None:
         self.children, self.ended = set[subprocess.Popen[bytes]](), False
 
     def kill_all(self) -> None:
-        """End the running programs and start no more."""
+        """Kill the running programs, and prevent new ones from starting."""
         self.ended = True
         for child in [*self.children]:
             _kill(child)
@@ -207,13 +207,13 @@ class RunningPrograms:
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)  # the child leads a process group
+        os.killpg(child.pid, signal.SIGKILL)  # the child is the leader of its process group
 
 
 def run_program(
     program: str, level: Level, limits: Limits = Limits(), running: RunningPrograms | None = None
 ) -> Outcome:
-    """Run one program at a level; raise SandboxError if it cannot be started."""
+    """Return the outcome of one program at an isolation level; raise SandboxError if it cannot be started."""
     source, running = program.encode(errors="replace"), running or RunningPrograms()
     if level is Level.PLAIN:
         try:
@@ -222,7 +222,7 @@ def run_program(
             return Outcome(Verdict.FAILED, level, f"not run: SyntaxError: {error}")
         if reason:
             return Outcome(Verdict.REFUSED, level, reason)
-    for wait in (0.1, 0.5, 0.0):  # a busy machine may lack processes for a moment
+    for wait in (0.1, 0.5, 0.0):  # a busy machine may reach its process limit for a moment
         outcome = "it was stopped" if running.ended else _run(source, level, limits, running)
         if isinstance(outcome, Outcome):
             return outcome
@@ -235,9 +235,9 @@ def run_program(
 
 
 def _run(source: bytes, level: Level, limits: Limits, running: RunningPrograms) -> Outcome | str:
-    """Return the outcome, or the reason for which the program did not start."""
+    """Run a program once; return its outcome, or as text the reason why it did not start."""
     token, reply, timed_out = secrets.token_hex(16).encode(), b"", False
-    receiver, verdict = socket.socketpair()  # a program could reopen a pipe at its other end
+    receiver, verdict = socket.socketpair()  # not a pipe, whose read end a program could open, too
     with receiver, tempfile.TemporaryFile() as output, _working_folder(level) as folder:
         with verdict:
             try:
@@ -252,7 +252,7 @@ def _run(source: bytes, level: Level, limits: Limits, running: RunningPrograms) 
         except subprocess.TimeoutExpired:
             timed_out = True
         finally:
-            if child.returncode is None or level is not Level.BUBBLEWRAP:  # which ends all processes itself
+            if child.returncode is None or level is not Level.BUBBLEWRAP:  # bubblewrap kills its processes itself
                 _kill(child)
                 child.communicate()
             running.children.discard(child)
@@ -273,8 +273,8 @@ def _run(source: bytes, level: Level, limits: Limits, running: RunningPrograms) 
 
 @contextmanager
 def _working_folder(level: Level) -> Iterator[str]:
-    """Make the working folder of a program and remove it with everything in it."""
-    if level is not Level.NONE:  # bubblewrap has files in memory; plain programs have none
+    """Yield the working folder of a program; a folder that was made for it is removed with its content."""
+    if level is not Level.NONE:  # bubblewrap mounts a tmpfs; plain programs use no files
         yield "/"
         return
     folder = tempfile.mkdtemp()
@@ -282,7 +282,7 @@ def _working_folder(level: Level) -> Iterator[str]:
         if os.geteuid() == 0:
             os.chown(folder, NOBODY, NOBODY)
         yield folder
-    finally:  # closed folders, and folders nested deeper than `shutil.rmtree` recurses
+    finally:  # `shutil.rmtree` fails on folders without permissions and on deep nesting
         for command in (["chmod", "-R", "u+rwX", folder], ["rm", "-rf", folder]):
             subprocess.run(command, stderr=subprocess.DEVNULL, check=False)
 
@@ -293,11 +293,11 @@ _users = count(secrets.randbelow(1 << 16))
 def _start(
     source_bytes: int, level: Level, limits: Limits, verdict: int, folder: str, output: IO[bytes]
 ) -> subprocess.Popen[bytes]:
-    """Start the process that reads a program and a token from standard input."""
+    """Start the child process (child.py), which reads a program and a token from standard input."""
     user = 0
     if os.geteuid() == 0:
-        # The kernel counts processes by user: a program of root gets one from systemd's range of dynamic
-        # users. Without root, bubblewrap makes a user namespace, and the kernel counts by that.
+        # The kernel limits processes per user, so as root each program gets a user id from systemd's range of
+        # dynamic users. Without root, bubblewrap makes a user namespace, and the limit applies to that.
         user = 61184 + next(_users) % 4336 if level is Level.BUBBLEWRAP else NOBODY
     code = f"{CHILD}\nmain({source_bytes}, {verdict}, {user}, {limits.resources()})"
     command = [os.path.realpath(sys.executable), "-s", "-S", "-X", "utf8", "-c", code]
@@ -322,31 +322,31 @@ ISOLATION = """
 --chdir /tmp --remount-ro / --die-with-parent --new-session --unshare-net --unshare-pid --unshare-ipc --unshare-uts
 --unshare-cgroup-try --cap-drop ALL
 """
-# Root keeps the two capabilities that child.py needs to become another user, and loses them with that.
+# As root, the child keeps the two capabilities that switch to another user; the switch itself drops them.
 AS_ROOT = "--cap-add CAP_SETUID --cap-add CAP_SETGID"
 AS_USER = f"--unshare-user --uid {NOBODY} --gid {NOBODY}"
 
 
 def _bubblewrap(disk_bytes: int) -> list[str]:
-    """Return the beginning of the command that isolates a program; raise FileNotFoundError without bwrap."""
+    """Return the bwrap command up to the program that it runs; raise FileNotFoundError without bwrap."""
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         raise FileNotFoundError("bwrap is not on the PATH")
-    # /tmp comes first: the interpreter may be installed in it
+    # /tmp is mounted first, because the interpreter may be installed in it
     command = [bwrap, "--perms", "1777", "--size", str(disk_bytes), "--tmpfs", "/tmp", *_mounts()]
     return [*command, *ISOLATION.split(), *(AS_USER if os.geteuid() else AS_ROOT).split()]
 
 
 SYSTEM = ("/usr", "/lib", "/lib64", "/bin")
-# Folders of installed packages under a prefix; the last two are conda's.
+# Patterns for folders of installed packages under a prefix; the last two are conda's.
 PACKAGES = ("lib*/py*/site-packages", "lib*/py*/dist-packages", "envs", "pkgs")
 
 
 @lru_cache(maxsize=1)
 def _mounts() -> list[str]:
-    """Return the arguments that show Python and the system's libraries, read-only and without packages.
+    """Return the bwrap arguments that mount Python and the system libraries, read-only and without packages.
 
-    Installed packages are hidden because they may contain answers; lastword does.
+    Installed packages are hidden because they may contain the answers to tasks, as lastword does.
     """
     prefix = os.path.realpath(sys.base_prefix)
     links = [path for path in SYSTEM if os.path.islink(path)]
@@ -374,8 +374,8 @@ def _is_in(path: str, folders: Sequence[str]) -> bool:
     return any(Path(path).is_relative_to(folder) for folder in folders)
 
 
-# System calls that reach past namespaces and limits, by their numbers on x86_64 and aarch64. Keys belong to
-# the session of this process; shared memory and queues do not count as memory of a process.
+# Denied system calls, with their numbers on x86_64 and aarch64. They could bypass namespaces and limits: kernel
+# keys belong to the session of this process, and shared memory and queues are outside the memory limit.
 DENIED_CALLS = {
     "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219), "shmget": (29, 194),
     "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180), "unshare": (272, 97),
@@ -383,13 +383,13 @@ DENIED_CALLS = {
     "process_vm_writev": (311, 271), "pidfd_getfd": (438, 438), "perf_event_open": (298, 241),
     "userfaultfd": (323, 282), "io_uring_setup": (425, 425), "open_by_handle_at": (304, 265),
 }  # fmt: skip
-SOCKET_FAMILIES = (1, 2, 10, 16)  # unix, IPv4, IPv6 and netlink, which the network namespace separates
-NAMESPACE_FLAGS = 0x7E020000  # of the call clone
+SOCKET_FAMILIES = (1, 2, 10, 16)  # unix, IPv4, IPv6 and netlink, which the network namespace isolates
+NAMESPACE_FLAGS = 0x7E020000  # the CLONE_NEW flags of the system call clone
 
 
 @lru_cache(maxsize=1)
 def seccomp_filter() -> bytes:
-    """Return a seccomp program that answers denied calls with EPERM; on other machines it allows all."""
+    """Return a seccomp filter that fails denied calls with EPERM; on other architectures it allows all calls."""
     load, equal, at_least, any_bit, result = 0x20, 0x15, 0x35, 0x45, 0x06  # <linux/bpf_common.h>
     allow, deny, missing = ((result, 0, 0, value) for value in (0x7FFF0000, 0x50001, 0x50026))
     machine = {"x86_64": 0, "aarch64": 1}.get(os.uname().machine)
@@ -399,7 +399,7 @@ def seccomp_filter() -> bytes:
     steps += [(load, 0, 0, 0), (at_least, 0, 1, 0x40000000), deny]  # the x32 interface
     for numbers in DENIED_CALLS.values():
         steps += [(equal, 0, 1, numbers[machine]), deny]
-    steps += [(equal, 0, 1, 435), missing]  # clone3 has its flags in memory; libraries then use clone
+    steps += [(equal, 0, 1, 435), missing]  # clone3: its flags cannot be read; libraries fall back to clone
     steps += [(equal, 0, 4, (56, 220)[machine]), (load, 0, 0, 16), (any_bit, 0, 1, NAMESPACE_FLAGS), deny, allow]
     steps += [(equal, 1, 0, (41, 198)[machine]), allow, (load, 0, 0, 16)]  # socket
     for family in SOCKET_FAMILIES:

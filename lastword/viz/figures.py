@@ -51,7 +51,7 @@ STYLE: dict[str, object] = {
     "axes.prop_cycle": f"cycler('color', {[*COLOURS]})",
     "lines.linewidth": 1.8,
     "legend.frameon": False,
-    "svg.hashsalt": "lastword",  # without random names: equal numbers give equal files
+    "svg.hashsalt": "lastword",  # instead of random ids: equal data gives equal files
 }
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -60,12 +60,12 @@ SURVIVAL_SIZE = (7, 3.2)  # inches
 
 
 def styled() -> AbstractContextManager[None]:
-    """Return a context in which plots have this style, regardless of the current one."""
+    """Return a context manager in which matplotlib uses STYLE."""
     return import_matplotlib().rc_context(STYLE)
 
 
 def new_figure(width: int | float, height: int | float) -> Figure:
-    """Return a figure of this size in inches that no window shows and that need not be closed."""
+    """Return a figure of this size in inches, made without pyplot: it opens no window and need not be closed."""
     return import_matplotlib().figure.Figure(figsize=(width, height), layout="constrained")
 
 
@@ -77,7 +77,7 @@ def check_picture(path: Path) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure in the format of the file name; equal numbers give equal files."""
+    """Write a figure in the format of the file name; equal data gives equal files."""
     image_format, content = _format(path), BytesIO()
     metadata = {"Date": None} if image_format == "svg" else None
     with styled():
@@ -92,7 +92,7 @@ def _format(path: Path) -> str:
 
 
 def import_matplotlib() -> Any:
-    """Return the module matplotlib with pyplot, or raise ExtraError with the command that installs it."""
+    """Return the module `matplotlib`, with `matplotlib.pyplot` imported; raise ExtraError if it is not installed."""
     return import_extra("matplotlib.pyplot", "plot", "plotting")
 
 
@@ -103,7 +103,7 @@ def draw_survival(
     horizon: int | float | Tensor | None = None,
     truth: int | float | None = None,
 ) -> Axes:
-    """Plot S(0), ..., S(T) with the horizon, by default the mean rounded up, and the true length."""
+    """Plot S(0), ..., S(T), the horizon (default: the mean, rounded up) and the true length; return the axes."""
     if isinstance(horizon, Tensor) and horizon.dim() == 0:
         horizon = horizon.item()
     for name, value in (("horizon", horizon), ("truth", truth)):
@@ -113,7 +113,7 @@ def draw_survival(
         raise WrongTypeError(f"plot(ax={short_repr(ax)}) was given; ax must be an axis of matplotlib, or None")
     if ax is not None:
         return _draw(ax, survival, horizon, truth)
-    # The figure is made outside of the style: a backend that is selected inside would be reset at its end.
+    # The figure is made before STYLE applies: a backend selected inside its context would be reset on exit.
     figure = import_matplotlib().pyplot.figure(figsize=SURVIVAL_SIZE, layout="constrained", facecolor="white")
     with styled():
         return _draw(figure.add_subplot(), survival, horizon, truth)
@@ -127,7 +127,7 @@ def _draw(ax: Axes, survival: Sequence[float], horizon: int | float | Tensor | N
     marks = [(canvas, f"canvas {canvas:.0f} (dashed)", ORANGE, "--")]
     if truth is not None:
         marks.append((truth, f"true length {truth:.0f} (dotted)", INK, ":"))
-    # The labels are next to all marks, on the right if there is space.
+    # All labels stand to the right of the last mark, or, if there is no space, to the left of the first.
     on_left = max(slot for slot, *_ in marks) > 0.7 * slots
     anchor = min(slot for slot, *_ in marks) if on_left else max(slot for slot, *_ in marks)
     for row, (slot, label, colour, line) in enumerate(marks):

@@ -1,4 +1,4 @@
-"""Frames: the answer after each forward pass."""
+"""Frames: snapshots of an answer after each forward pass."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lastword.canvas.tokens import TokenIds
 from lastword.decoding.loop import Step
 from lastword.models.base import TextTokenizer, decode_text
 
-MAX_INSERTED = 64  # masks that a policy may insert where the canvas did not grow by their number
+MAX_INSERTED = 64  # inserted masks that are searched for, unless their number is the growth of the canvas
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # incomplete UTF-8 sequences decode to this
 
 
@@ -31,11 +31,11 @@ class Frame:
 def align_frame(
     old: Sequence[int], new: Sequence[int], mask: int, written: Sequence[bool] | None = None
 ) -> list[int | None]:
-    """Return for each slot of the new answer its slot in the old one, or None for a new slot.
+    """Return for each slot of the new answer its slot in the old answer, or None for a new slot.
 
-    After the forward pass has written its tokens, a canvas is cut at its end, grows at its end, or gets masks
-    inserted in one place (Daedal). `written` marks the old slots that the pass filled. If no such change
-    explains the new answer, as after a hook that rewrites it, slots are taken to be unchanged.
+    After a pass has written its tokens, a length policy may cut the canvas, extend it, or insert masks before
+    one slot (Daedal). `written` marks the old slots that the pass filled. If none of these changes explains
+    the new answer, for example because a hook rewrote it, slots are assumed to be unchanged.
     """
     growth = max(0, len(new) - len(old))
     place, count = 0, 0
@@ -51,8 +51,8 @@ def align_frame(
 def _insertion(
     old: Sequence[int], new: Sequence[int], mask: int, written: Sequence[bool] | None, count: int
 ) -> int | None:
-    """Return the slot before which `count` masks were inserted, if that explains the new answer."""
-    # What each old slot contains now: its token, any token (True), a mask (False), or either (None).
+    """Return the slot before which `count` masks were inserted; None if that does not explain the new answer."""
+    # The expected content of each old slot now: its token, any token (True), a mask (False), or either (None).
     expected = list[int | bool | None](old)
     for slot, token in enumerate(old):
         if token == mask:
@@ -70,7 +70,7 @@ def _insertion(
 
 
 def _count_matches(pairs: Iterable[tuple[int | bool | None, int]], mask: int) -> int:
-    """Return the number of leading pairs whose token is as expected."""
+    """Return the number of leading pairs (expected, token) that match."""
 
     def matches(pair: tuple[int | bool | None, int]) -> bool:
         expected, token = pair
@@ -85,7 +85,7 @@ FilledSlot = tuple[int, int | None, float | None]  # token, the forward pass tha
 
 
 class RowTrace:
-    """The frames of one row, whose canvas may be cut, grow or get masks in its middle.
+    """A builder of the frames of one row, whose canvas may be cut, grow or get masks inserted.
 
     >>> import lastword
     >>> toy = lastword.load("toy")
@@ -103,7 +103,7 @@ class RowTrace:
         self.passes = 0
 
     def begin(self, answer: Sequence[int]) -> Frame:
-        """Return the frame before the first forward pass, whose tokens were given."""
+        """Return the frame before the first forward pass; its tokens count as given."""
         return self.after(answer, (), 0, forward_passes=0)
 
     def after(
@@ -114,10 +114,10 @@ class RowTrace:
         *,
         forward_passes: int | None = None,
     ) -> Frame:
-        """Return the frame after one forward pass, or after `forward_passes` in total.
+        """Return the frame after one more forward pass, or after `forward_passes` in total.
 
-        `confidence` has the slots before the canvas changed, with None for each slot that was not written. If
-        it is empty, the written slots are unknown.
+        `confidence` has an entry per slot of the canvas that the pass read, None for a slot that it did not
+        write. If `confidence` is empty, the written slots are unknown.
         """
         self.passes = self.passes + 1 if forward_passes is None else forward_passes
         answer, mask = list(answer), self._ids.mask
@@ -145,7 +145,7 @@ class RowTrace:
         )
 
     def _texts(self, answer: list[int]) -> list[str]:
-        """Return the text of each token; the first token of a divided character has the character."""
+        """Return a text per token; a character made of several tokens belongs to the first of them."""
         texts = [self._token_text(token) for token in answer]
         first = 0
         while first < len(texts):
@@ -167,10 +167,10 @@ class RowTrace:
 
 
 def confidences(step: Step, row: int) -> list[float | None]:
-    """Return the confidence of each token that a step wrote in a row's answer, by slot.
+    """Return per slot of a row's answer the confidence of the token that a step wrote, or None if it wrote none.
 
-    The slots are those before a policy changed the canvas, with None for each that was not written. The list
-    is empty if the step replayed a CUDA graph, which leaves no predictions.
+    The slots are those before the length policy changed the canvas. The list is empty if the step replayed a
+    CUDA graph, which keeps no predictions.
     """
     if step.details is None:
         return []
@@ -182,14 +182,14 @@ def confidences(step: Step, row: int) -> list[float | None]:
 
 
 class BatchTrace:
-    """The frames of all rows of a decoding, by the index of their prompt."""
+    """The frame builders of all rows in a decode loop, by the index of their prompt."""
 
     def __init__(self, tokenizer: TextTokenizer | None, ids: TokenIds) -> None:
         self._tokenizer, self._ids = tokenizer, ids
         self._traces: dict[int, RowTrace] = {}
 
     def of(self, step: Step) -> Iterator[tuple[int, Frame]]:
-        """Yield the new frames of a step: one per active row, and two after the first forward pass."""
+        """Yield (prompt index, frame) per row that took part in a step; before a row's first frame, also its start."""
         for row, prompt in enumerate(step.request_ids):
             if prompt is None:
                 continue
@@ -205,7 +205,7 @@ class BatchTrace:
 
 
 class FrameRecorder(BatchTrace):
-    """A callback for every step of a decoding that keeps the frames of all rows."""
+    """An `on_step` callback that keeps the frames of all rows."""
 
     def __init__(self, tokenizer: TextTokenizer | None, ids: TokenIds) -> None:
         super().__init__(tokenizer, ids)

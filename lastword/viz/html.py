@@ -17,9 +17,9 @@ SOFT = "opacity:.7"
 CODE = "font-family:ui-monospace,monospace;overflow-wrap:anywhere"
 TEXT = f"white-space:pre-wrap;{CODE};margin:.4em 0"
 TOKEN = "background:rgba(0,114,178,{:.2f});border-radius:3px"  # BLUE
-FIRST_OPACITY, LAST_OPACITY = 0.6, 0.06  # of tokens of the first and of the last forward pass
+FIRST_OPACITY, LAST_OPACITY = 0.6, 0.06  # background of tokens that the first and the last pass filled
 QUANTILES = (0.5, 0.9, 0.95)
-MAX_ROWS = 12  # of a batch that are shown
+MAX_ROWS = 12  # shown rows of a batch
 MAX_TEXT = 40  # characters of an answer on one line
 NEGLIGIBLE = 0.002  # survival below which the curve is cut
 CURVE_SIZE, SMALL_SIZE = (460, 130), (120, 28)
@@ -28,18 +28,18 @@ Lengths = Any  # a LengthDistribution, whose module imports this one
 
 
 def framed(*parts: str) -> str:
-    """Return the parts in a frame."""
+    """Return HTML parts in a `div` that sets font and width."""
     return f'<div style="{FRAME}">{"".join(parts)}</div>'
 
 
 def styled(text: object, style: str, element: str = "span", **attributes: object) -> str:
-    """Return an element with the escaped text."""
+    """Return an HTML element that contains the escaped text."""
     others = "".join(f' {name}="{escape(str(value))}"' for name, value in attributes.items())
     return f'<{element} style="{style}"{others}>{escape(str(text))}</{element}>'
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table whose header is text and whose cells are HTML."""
+    """Return an HTML table; the header is text and is escaped, the cells are HTML already."""
     titles = "".join(styled(title, f"{CELL};{SOFT};font-weight:400", "th") for title in header)
     start = f'<td style="{CELL}">'
     lines = "".join(f"<tr>{''.join(f'{start}{cell}</td>' for cell in row)}</tr>" for row in rows)
@@ -48,7 +48,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def lengths_html(lengths: Lengths) -> str:
-    """Return a large survival curve of one prompt, or a row with a small one for each of several prompts."""
+    """Return one prompt's survival curve and quantiles, or for a batch a table with a small curve per prompt."""
     header = ["expected length", *(f"{q:.0%} within" for q in QUANTILES), "longer than the probe"]
     if lengths.hazard.dim() == 1:
         reason = styled(f"read as {lengths.explanation}", SOFT, "div") if lengths.explanation else ""
@@ -69,7 +69,7 @@ def _numbers(lengths: Lengths) -> Iterator[str]:
 
 
 def _curve(lengths: Lengths) -> str:
-    """Return the curve with its axes and its mean, cut where it is negligible."""
+    """Return a survival curve with axes and mean, cut where survival is negligible."""
     survival, mean, (width, height) = lengths.survival.tolist(), float(lengths.mean), CURVE_SIZE
     last = _last_slot(survival)
     x = width * mean / last
@@ -92,7 +92,7 @@ def _curve(lengths: Lengths) -> str:
 def _svg(
     survival: Sequence[float], size: tuple[int, int], marks: str = "", margins: tuple[int, int, int, int] = (1, 1, 1, 1)
 ) -> str:
-    """Return a step curve; the margins are left, top, right and bottom."""
+    """Return a survival curve as SVG; `marks` is SVG drawn over it, margins are left, top, right and bottom."""
     (width, height), (left, top, right, bottom) = size, margins
     total_width, total_height = width + left + right, height + top + bottom
     line = " ".join(_path(survival[: _last_slot(survival) + 1], width, height))
@@ -108,7 +108,7 @@ def _svg(
 
 
 def _path(survival: Sequence[float], width: int, height: int) -> Iterator[str]:
-    """Yield the SVG path of a curve, without invisible steps."""
+    """Yield the commands of a curve's SVG path, without steps too small to be visible."""
     last, y = len(survival) - 1, 0.0
     yield "M0 0"
     for slot, value in enumerate(survival):
@@ -120,7 +120,7 @@ def _path(survival: Sequence[float], width: int, height: int) -> Iterator[str]:
 
 
 def _last_slot(survival: Sequence[float]) -> int:
-    """Return the last slot to draw: a quarter beyond the first one with negligible survival."""
+    """Return the last slot to draw: a quarter more than the first slot with negligible survival."""
     negligible = next((slot for slot, value in enumerate(survival) if value < NEGLIGIBLE), len(survival))
     return min(len(survival) - 1, max(8, negligible + negligible // 4))
 
@@ -128,14 +128,14 @@ def _last_slot(survival: Sequence[float]) -> int:
 def answer_html(
     data: Mapping[str, Any], finish: str, slots: int, pieces: Sequence[tuple[str, int | None]] | None
 ) -> str:
-    """Return an answer and its costs from `Generation.to_data`, and if known each token's text and pass."""
+    """Return an answer with its costs; `data` is `Generation.to_data()`, `pieces` is None or (text, pass) per token."""
     costs = _costs(data, slots) + styled(finish, SOFT, "div")
     if pieces is None:
         return framed(styled(_answer_text(data), TEXT, "div"), costs)
     last_pass = max((filled_at or 0 for _, filled_at in pieces), default=0)
 
     def token(text: str, filled_at: int | None, **attributes: str) -> str:
-        opacity = 0.0  # of a token that was given
+        opacity = 0.0  # a token that was given has no colour
         if filled_at:
             fraction = (filled_at - 1) / max(1, last_pass - 1)
             opacity = FIRST_OPACITY - (FIRST_OPACITY - LAST_OPACITY) * fraction
@@ -187,7 +187,7 @@ def answer_line(data: Mapping[str, Any]) -> str:
 
 
 def recipe_html(parts: Mapping[str, tuple[str, object]], block: int | None) -> str:
-    """Return a table with the name and the description of each part of a recipe, by axis."""
+    """Return a table of a recipe's parts; `parts` maps each choice (length, unmask ...) to a name and a part."""
     lines = {axis: (name, [*_descriptions(part)]) for axis, (name, part) in parts.items()}
     default = "The whole answer is one block, or blocks have 32 slots if a part needs them."
     lines["block"] = ("", [default]) if block is None else (str(block), ["Slots per block."])
@@ -199,7 +199,7 @@ def recipe_html(parts: Mapping[str, tuple[str, object]], block: int | None) -> s
 
 
 def _descriptions(part: object) -> Iterator[str]:
-    """Yield the first line of a part's docstring, then those of the parts inside it."""
+    """Yield the class and first docstring line of a part, then the same of the parts in its fields."""
     first = (inspect.getdoc(type(part)) or "").split("\n")[0]
     yield f"{type(part).__name__}: {first}".rstrip(": ")
     for inner in vars(part).values() if is_dataclass(part) else ():

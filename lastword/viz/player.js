@@ -1,6 +1,6 @@
 "use strict";
-// Draws runs: canvases, survival curves, ledgers, and the controls that play them. Text of a model reaches the
-// page as textContent only.
+// The player of replays: draws canvases, survival curves, tables of costs, and the controls. Text of a model is
+// inserted as textContent only.
 const Lastword = (() => {
   const make = (name, set = {}, ...children) => {
     const element = document.createElement(name);
@@ -25,7 +25,7 @@ const Lastword = (() => {
 
   const fromServer = (frame) => {
     const texts = frame.texts || [];
-    const tokens = frame.tokens || texts;  // null for a mask, in either
+    const tokens = frame.tokens || texts;  // in both, null is a mask
     let end = frame.end;
     if (end === undefined) {
       const first = texts.findIndex((text, slot) => text === "" && known(tokens[slot]));
@@ -237,20 +237,20 @@ const Lastword = (() => {
     return list;
   };
 
-  // ---- a player of one run, or of two that race by the columns they computed ----
+  // ---- a player of one run, or of two side by side, where time is the number of computed tokens ----
 
   const SPEEDS = [0.25, 0.5, 1, 2, 4, 8];
   const FRAMES_A_SECOND = 10;
   let players = 0;
 
   class Player {
-    // runs: as in a replay; or [{title}] to be filled with push() and finish().
+    // runs: those of a replay; or [{title}], to be filled by push() and finish().
     constructor(runs, { mode = "confidence", onmode = null, curves = true, live = false } = {}) {
       this.number = ++players;
       this.curves = curves;
       this.onmode = onmode;
       this.lanes = runs.map((run) => this.lane(run));
-      for (const lane of this.lanes.slice(1)) lane.canvas.told.textContent = "";  // told once
+      for (const lane of this.lanes.slice(1)) lane.canvas.told.textContent = "";  // one hint is enough
       this.at = 0;
       this.timer = null;
       this.controls = this.makeControls(mode);
@@ -335,7 +335,7 @@ const Lastword = (() => {
       if (last && frame.forward_passes <= last.forward_passes) lane.frames.pop();
       lane.frames.push(frame);
       if (!this.live || lane.asked) return;
-      lane.asked = true;  // frames may come faster than a screen is drawn
+      lane.asked = true;  // frames may arrive faster than the screen is redrawn
       requestAnimationFrame(() => {
         lane.asked = false;
         if (this.live) this.drawLive(lane, lane.frames[lane.frames.length - 1]);
@@ -417,7 +417,7 @@ const Lastword = (() => {
     }
   }
 
-  // JSON that may stand in a script element, whatever its texts hold.
+  // Return JSON that is safe in a script element.
   const forScript = (data) =>
     JSON.stringify(data).replace(/[<>&\u007f-\uffff]/g, (sign) => "\\u" + sign.charCodeAt(0).toString(16).padStart(4, "0"));
 

@@ -17,14 +17,14 @@ from lastword.validation import check_type
 from lastword.viz.frames import Frame
 
 DIGITS = 4  # of probabilities
-START = "<!doctype html>\n<!-- a lastword replay -->"  # of every replay file
-RUNS = "{{runs}}"  # replaced by the runs
+START = "<!doctype html>\n<!-- a lastword replay -->"  # the beginning of every replay file
+RUNS = "{{runs}}"  # in replay.html, replaced by the JSON of the runs
 
 Slot = tuple[str | None, int | None, float | None]  # text (None: a mask), forward pass, confidence
 
 
 def run(frames: Sequence[Frame], lengths: LengthDistribution | None, details: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the data of a run: its frames, the probe's prediction and `Generation.to_data`."""
+    """Return the data of one answer for the player; `details` is `Generation.to_data()`."""
     end = frames[-1].end if frames else None
     probe, cost = details["probe_cost"], details["cost"]
     return {
@@ -58,7 +58,7 @@ def _lengths_data(lengths: LengthDistribution) -> dict[str, Any]:
 
 
 def changes(frames: Sequence[Frame]) -> Iterator[dict[str, Any]]:
-    """Yield the changes of each frame, which are fewer than its slots."""
+    """Yield each frame with only the slots that differ from the frame before, to keep the file small."""
     before: list[Slot] = []
     for frame in frames:
         texts = [None if token is None else text for token, text in zip(frame.tokens, frame.texts)]
@@ -76,7 +76,7 @@ def changes(frames: Sequence[Frame]) -> Iterator[dict[str, Any]]:
 
 
 def write_replay(path: Path | str, *runs: dict[str, Any]) -> Path:
-    """Write runs, which are played side by side, to a new file or in place of another replay."""
+    """Write a page that plays runs side by side, and return its path; of existing files, only replays are replaced."""
     check_type("replay", "path", path, (str, Path), "the name of a file")
     target = user_path(path)
     check_target(target)
@@ -94,18 +94,18 @@ def write_replay(path: Path | str, *runs: dict[str, Any]) -> Path:
 
 
 def replay(*runs: dict[str, Any]) -> str:
-    """Return the page that plays the runs."""
+    """Return the HTML page that plays the runs."""
     return player().replace(RUNS, for_script({"runs": runs}))
 
 
 @cache
 def player() -> str:
-    """Return the page without runs, which replace RUNS."""
+    """Return the HTML page of a replay with the placeholder RUNS."""
     return inlined("replay.html")
 
 
 def inlined(name: str, folder: str = "lastword.viz") -> str:
-    """Return a page of the package with the style and the script of the player."""
+    """Return an HTML page of a package, with player.css and player.js inserted."""
     page = files(folder).joinpath(name).read_text(encoding="utf-8")
     for part in ("player.css", "player.js"):
         content = files("lastword.viz").joinpath(part).read_text(encoding="utf-8")
@@ -114,6 +114,6 @@ def inlined(name: str, folder: str = "lastword.viz") -> str:
 
 
 def for_script(data: object) -> str:
-    """Return ASCII JSON that is safe in a script element: it contains no `<`, `>` and `&`."""
+    """Return ASCII JSON that is safe in a script element: it contains no `<`, `>` or `&`."""
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
