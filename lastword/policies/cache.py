@@ -19,18 +19,18 @@ class CacheTraits:
     """The properties of a cache on which other parts depend."""
 
     stores_states: bool = True  # whether anything is kept from pass to pass
-    # Whether the whole answer is computed where a block starts, and only part of it until the next block.
+    # Whether the pass at a block start computes the whole answer, and later passes of the block only a part of it.
     refreshes_by_block: bool = False
-    stale_suffix: bool = False  # whether a pass inside a block has no logits for the slots behind it
-    covers_stored_columns: bool = False  # whether there are also logits for columns that are not stale
+    stale_suffix: bool = False  # whether later passes of a block have no logits for the slots after it
+    covers_stored_columns: bool = False  # whether a pass also has logits for columns that are not stale
     # Whether `stale` can run inside a CUDA graph: without host synchronisation or data-dependent shapes.
     capturable: bool = False
 
 
 class Cache(Part):
-    """The choice of columns that are recomputed in a pass; all others are taken from storage.
+    """A policy that chooses the columns that a pass recomputes; the states of all other columns come from a storage.
 
-    The storage may recompute more of them, layer by layer.
+    The storage may recompute more columns in single layers, as that of FeatureCache does.
     """
 
     @property
@@ -39,11 +39,11 @@ class Cache(Part):
 
     @abstractmethod
     def create_storage(self, canvas: Canvas) -> CacheStorage | None:
-        """Return storage for this canvas, or None to keep nothing."""
+        """Return an empty storage for the states of this canvas, or None if no states are kept."""
 
     @abstractmethod
     def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
-        """Return the columns that every layer recomputes; in a row's first pass, all of its columns."""
+        """Return the columns that every layer recomputes; in a row's first pass these must be all its columns."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class NoCache(Cache):
 class BlockCache(Cache):
     """Recompute the answer at the start of a block, and the prompt at the start of every `prompt_every`-th block.
 
-    The first block always computes the prompt; with `prompt_every=0` no other does. The states of a long prompt are
-    expensive to recompute and change little while the answer fills.
+    The first block always computes the prompt; with `prompt_every=0` no other block does. The states of a long
+    prompt are expensive to recompute and change little while the answer is filled.
     """
 
     prompt_every: int = checked_field(1, check_int, minimum=0)
@@ -91,12 +91,12 @@ class BlockCache(Cache):
 
 @dataclass(frozen=True)
 class DualCache(BlockCache):
-    """Recompute the block only; keep the columns on both sides of it.
+    """Recompute the current block only; keep the states of the columns on both sides.
 
     Fast-dLLM's dual cache (Wu et al., 2025): one full pass when a block starts, then passes as wide as the block.
-    Coarser than the prefix cache, because the masks to the right are not updated while the block fills. Parts that read
-    the whole answer (commit rules, policies that resize) can do so when a block starts and in the pass after a resize.
-    With one block for the whole answer this is the prefix cache. Fast-dLLM has `prompt_every=1`.
+    Coarser than the prefix cache, because the masks to the right are not updated while the block is filled. Parts that
+    read the whole answer (commit rules, policies that resize) can do so when a block starts and in the pass after a
+    resize. With one block for the whole answer this is the prefix cache. Fast-dLLM uses `prompt_every=1`.
     """
 
     name = "dual"
@@ -110,11 +110,11 @@ class DualCache(BlockCache):
 
 @dataclass(frozen=True)
 class PrefixCache(BlockCache):
-    """Recompute from the first column of the block to the end; keep the columns to its left.
+    """Recompute the current block and all columns to its right; keep the states of the columns to its left.
 
-    Fast-dLLM's prefix cache (Wu et al., 2025): one full pass when a block starts, then passes over block and suffix. An
-    approximation, because every filled mask changes the states of all columns, and the kept ones are as old as the
-    block. With one block for the whole answer, the prompt is kept.
+    Fast-dLLM's prefix cache (Wu et al., 2025): one full pass when a block starts, then passes from the block to the
+    end. An approximation, because every filled mask changes the states of all columns, and the kept states date from
+    the block start. With one block for the whole answer, only the states of the prompt are kept.
     """
 
     name = "prefix"
@@ -129,19 +129,19 @@ class PrefixCache(BlockCache):
 
 @dataclass(frozen=True)
 class FeatureCache(Cache):
-    """Recompute the prompt every `prompt_interval` passes and the answer every `response_interval`.
+    """Recompute the prompt every `prompt_interval` passes and the answer every `response_interval` passes.
 
     dLLM-Cache (Liu et al., 2025). In between, each layer recomputes the share `update_ratio` of answer columns whose
-    values changed most (cosine) since they were stored, and keeps the others. The first layer recomputes everything in
-    every pass. Needs no blocks. The defaults are the authors' for LLaDA-Base on GSM8K; `FeatureCache(1, 1)` is exact.
+    attention values changed most (by cosine similarity) since they were stored. The first layer recomputes all columns
+    in every pass. The defaults are the authors' for LLaDA-Base on GSM8K; `FeatureCache(1, 1)` is exact.
 
     A column that a layer sends through attention and MLP counts as one computed token in that layer; costs are averaged
-    over layers and rounded up in every pass. Projecting the values that are compared is not counted: a thirteenth of a
-    column for LLaDA-8B. Keys, values and two outputs are stored for every layer but the first: twice the memory of the
-    block caches for LLaDA-8B, and eight times for Dream-7B, whose keys and values are small (grouped heads).
+    over layers and rounded up in every pass. The projection to the compared values is not counted: for LLaDA-8B it is a
+    thirteenth of a column. Keys, values and the outputs of attention and MLP are stored for every layer except the
+    first: twice the memory of the block caches for LLaDA-8B, eight times for Dream-7B (grouped-query attention).
 
-    Differences from the released code: prompt lengths may differ by row, padding is hidden, heads may be grouped in any
-    way (all key-value heads of a column form one vector to compare), and values are compared in float32.
+    Differences from the released code: prompt lengths may differ by row, padding is not attended to, any head grouping
+    works (all key-value heads of a column form one vector to compare), and values are compared in float32.
     """
 
     name = "feature"

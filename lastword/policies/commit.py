@@ -20,8 +20,8 @@ from lastword.validation import Part, check_choice, check_int, check_list, check
 class CommitTraits:
     """The properties of a commit rule on which other parts depend."""
 
-    reads_answer: bool = True  # whether it needs candidates for every mask
-    uses_slot_indices: bool = False  # whether it counts slots from the left, so that insertions mislead it
+    reads_answer: bool = True  # whether `ready` needs candidates for every mask of the answer
+    uses_slot_indices: bool = False  # whether it names slots by index from the left, which insertions shift
     # Whether `ready` can run inside a CUDA graph: without host synchronisation or data-dependent shapes.
     capturable: bool = False
 
@@ -34,21 +34,21 @@ class CommitRule(Part):
         return CommitTraits()
 
     def prepare(self, canvas: Canvas) -> Canvas:
-        """Return the canvas with tokens written before the first pass; most rules write none."""
+        """Return the canvas with the tokens that the rule writes before the first pass; by default none."""
         return canvas
 
     @abstractmethod
     def ready(self, prediction: Prediction, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B"]:
-        """Return the rows to commit, given the canvas with the tokens that this pass fills anyway.
+        """Return the rows to commit, given the canvas with the tokens that the unmask rule chose after this pass.
 
-        A row is committed only if the pass has read all its masks; if a cache or an unmask rule prevented that, the
-        rule is called again after the next pass.
+        A row is committed only if the pass has read all its masks; if a cache or an unmask rule prevented that, this
+        method is called again after the next pass.
         """
 
 
 @dataclass(frozen=True)
 class Never(CommitRule):
-    """No early commit."""
+    """Never commit early."""
 
     name = "never"
     cost_summary = "nothing"
@@ -66,10 +66,10 @@ class GapRule(CommitRule):
     The threshold falls with progress, the share of the row's slots that are filled after this pass. The reference code
     uses step / steps, which is the same if every pass fills an equal share, and undefined if lengths vary.
 
-    `measure="gap"` is the lead in raw logits (log-odds; unbounded, so one certain column can outweigh the others, and
-    guidance stretches it). `measure="margin"` is the lead in probabilities, after sampling settings, compared with
-    tanh(threshold / 2), which is equivalent if only two tokens have probability. Filled columns count; columns that a
-    cache kept from this pass do not.
+    `measure="gap"` is the lead in raw logits (log-odds; unbounded, so one certain column can outweigh all others, and
+    guidance enlarges it). `measure="margin"` is the lead in probabilities, after sampling settings, compared with
+    tanh(threshold / 2), which is equivalent if all probability is on two tokens. Filled columns are part of the
+    average; columns that the pass took from a cache are not.
     """
 
     cost_summary = "logits of the whole answer in every pass; saves the passes after the commit"
@@ -82,14 +82,14 @@ class GapRule(CommitRule):
 
     @abstractmethod
     def threshold(self, progress: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
-        """Return the required lead in logits."""
+        """Return the required lead in logits for each row's progress, a share from 0 to 1."""
 
     def literal_count(self, canvas: Canvas, clock: Clock) -> Int[Tensor, "B"]:
         """Return the number of filled slots of each row that do not count as progress."""
         return torch.zeros_like(canvas.horizon)
 
     def mean_lead(self, prediction: Prediction, canvas: Canvas) -> Float[Tensor, "B"]:
-        """Return the mean lead over the span, -inf where this pass read none of it."""
+        """Return each row's mean lead over the span; -inf if this pass read no column of the span."""
         span = prediction.columns.gather(self.span(canvas))
         lead = prediction.gap if self.measure == "gap" else prediction.margin
         total = lead.masked_fill(~span, 0).sum(-1) / span.sum(-1).clamp(min=1)
@@ -106,20 +106,20 @@ class GapRule(CommitRule):
 
 @dataclass(frozen=True)
 class Prophet(GapRule):
-    """Commit when the few slots of the final answer lead by 7.5 logits, later by 5, at the end by 2.5.
+    """Commit when the best tokens of the final answer lead on average by 7.5 logits, later by 5, at the end by 2.5.
 
-    Prophet (2025, arXiv 2508.19982). Costs the output head on the whole answer, but no pass. The answer region is
-    `answer_length` slots from `answer_start`; a negative `answer_start` counts from the end of each row, so that the
-    region follows a predicted length. The region is clipped to the canvas, and a row too short to have one is never
-    committed. `early_threshold` applies up to the progress `early_until`, `middle_threshold` up to `middle_until`, then
-    `late_threshold`.
+    Prophet (2025, arXiv 2508.19982). Costs the output head on the whole answer, but no pass. The final answer is
+    expected in `answer_length` slots from `answer_start`; a negative `answer_start` counts from the end of each row,
+    so that this region moves with a predicted length. It is clipped to the canvas, and a row without a slot in it is
+    never committed. `early_threshold` applies up to the progress `early_until`, `middle_threshold` up to
+    `middle_until`, then `late_threshold`.
 
     `literals` are token ids written before decoding, as (slot, id) pairs with slots counted like `answer_start` ("The
     answer is" in the paper's runs); they take no pass and do not count as progress.
 
     The released code counts `answer_start` from the left only, and it writes the mask token where the model proposes
-    it; here the next best token is written, unless `Sampling.propose_mask`. It tests before it chooses the tokens of
-    the pass, with the same result.
+    it; here the next best token is written, unless `Sampling.propose_mask` is set. It applies the rule before it
+    writes the tokens of the pass, with the same result.
     """
 
     name = "prophet"
@@ -166,7 +166,7 @@ class Prophet(GapRule):
         return canvas
 
     def literal_count(self, canvas: Canvas, clock: Clock) -> Int[Tensor, "B"]:
-        """Count the literals of this window and behind it; those of earlier windows are part of the work."""
+        """Return the number of literals in the current and later windows; in earlier windows they count as progress."""
         count = torch.zeros_like(canvas.horizon)
         for slot, _ in self.literals:
             index = _slot_index(slot, canvas)
@@ -190,7 +190,7 @@ def _slot_index(slot: int, canvas: Canvas) -> Int[Tensor, "B"]:
 
 
 def _checked_literals(literals: object) -> tuple[tuple[int, int], ...]:
-    """Return pairs from JSON or a caller as tuples, which can be compared and hashed."""
+    """Check literals from JSON or a caller and return them as tuples, which can be compared and hashed."""
     expected = "pairs of a slot and a token id, such as ((-8, 21), (-7, 56))"
     check_list("Prophet", "literals", literals, expected)
     try:
@@ -209,12 +209,12 @@ def _checked_literals(literals: object) -> tuple[tuple[int, int], ...]:
 
 @dataclass(frozen=True)
 class StableMargin(GapRule):
-    """Commit when the lead, averaged over the whole answer, reaches a threshold that falls with progress.
+    """Commit when the best token's lead, averaged over the answer, reaches a threshold that falls with progress.
 
-    For free-form text, which has no short final answer. After the abstract of SchED (arXiv 2512.02892), the only part
-    that was available: margins over the full span, a smooth threshold that falls with progress, no training. The rest
-    is ours and will not reproduce its numbers: the plain mean over all slots, filled ones included, and a straight line
-    from `start_threshold` to `end_threshold`. Costs the output head on the whole answer, but no pass.
+    For free-form text, which has no short final answer. It follows the abstract of SchED (arXiv 2512.02892), the only
+    part of the paper that was available: margins over the full span, a smooth threshold that falls with progress, no
+    training. Two choices are ours and will not reproduce the paper's numbers: the plain mean over all slots, filled or
+    not, and a line from `start_threshold` to `end_threshold`. Costs the output head on the whole answer, but no pass.
     """
 
     name = "stable-margin"

@@ -1,1 +1,1 @@
-"""Recipes: the parts of one decoding as one value, by name, as text and as JSON."""
+"""Recipes: all parts of a decoding as one value, and its conversion from and to names, text and JSON."""

@@ -30,9 +30,9 @@ _AXES = ("length", "unmask", "commit", "cache", "sampling")
 class Recipe:
     """The parts of a decoding. Parts that are not given are those of the default recipe.
 
-    Unset values (None) are filled in when `resolve` adapts the recipe to a model, which decoding does. An unset `block`
-    then is 32 if a part works by block (a length policy that resizes between blocks, as the default one does, or a
-    block cache), and otherwise one block for the whole answer.
+    Unset values (None) are filled in by `resolve`, which decoding calls with its model. An unset `block` becomes 32 if
+    a part works by block (a length policy that resizes between blocks, as the default one does, or a block cache);
+    otherwise the whole answer is one block.
     """
 
     length: LengthPolicy = _DEFAULT["length"]
@@ -57,7 +57,7 @@ class Recipe:
 
     @classmethod
     def named(cls, name: str) -> Recipe:
-        """Return the recipe `careful`, `fast`, `paper` or `fixed`. Its limits are those of the model.
+        """Return the recipe `careful`, `fast`, `paper` or `fixed`. Its limits are unset.
 
         >>> Recipe.named("paper").label()
         'survival'
@@ -73,7 +73,7 @@ class Recipe:
 
     @classmethod
     def coerce(cls, recipe: object) -> Recipe:
-        """Return a recipe, or the recipe of a name, or the default for None."""
+        """Return a Recipe unchanged, the recipe of a name, or the default recipe for None."""
         if isinstance(recipe, str):
             return cls.named(recipe)
         if recipe is not None and not isinstance(recipe, Recipe):
@@ -89,18 +89,18 @@ class Recipe:
 
         def window(masks: int) -> int:
             passes = self.unmask.max_passes(masks)
-            return masks if passes is None else passes  # policies that depend on it were rejected
+            return masks if passes is None else passes  # None: `conflicts` rejects policies that need the number
 
         if combined_traits(self.length).grows:
             passes = slots * window(1)  # a growing canvas may start any number of windows, of one mask each
         else:
             block = min(self.block or slots, slots)
             passes = slots // block * window(block) + (window(slots % block) if slots % block else 0)
-        # A proposed mask token is chosen again until the model fills the slot or abandons it.
+        # A slot with a proposed mask token stays open for another pass, until it is filled or abandoned.
         return passes + slots if self.sampling.propose_mask else passes
 
     def with_choices(self, **choices: Any) -> Recipe:
-        """Return the recipe with some parts replaced; text is parsed as a part, None changes nothing."""
+        """Return the recipe with some parts replaced; text is parsed as a part, and None keeps the part."""
         fields = {field.name for field in dataclasses.fields(self)}
         unknown = sorted(set(choices) - fields)
         if unknown:
@@ -113,7 +113,7 @@ class Recipe:
         return dataclasses.replace(self, **parts) if parts else self
 
     def label(self) -> str:
-        """Return the parts, each as on the command line, except those of plain decoding.
+        """Return the length and the parts that differ from plain decoding, each as on the command line.
 
         >>> from lastword import AboveThreshold, Survival
         >>> Recipe(length=Survival(256), unmask=AboveThreshold(0.9), block=32).label()
@@ -134,7 +134,7 @@ class Recipe:
 
     @classmethod
     def from_json(cls, text: str) -> Recipe:
-        """Return a saved recipe."""
+        """Return the recipe that `to_json` converted to this text."""
         check_type("Recipe.from_json", "text", text, str, "a recipe's JSON")
         try:
             data = parse_json_object(text)
@@ -147,7 +147,7 @@ class Recipe:
 
 
 def conflicts(recipe: Recipe) -> Iterator[str]:
-    """Yield the reason, and what to use instead, for parts that would mislead or undo one another."""
+    """Yield an error message for every combination of parts that cannot work together, with an alternative."""
     layers = [(type(policy).__name__, policy.traits) for policy in policy_layers(recipe.length)]
     unmask, rule = recipe.unmask, type(recipe.unmask).__name__
     cache, cache_name = recipe.cache.traits, type(recipe.cache).__name__

@@ -58,20 +58,20 @@ CONTRACTS: dict[str, type[Any]] = {
     "schedule": Schedule,
     "interpretation": Interpretation,
 }
-REREGISTERED: list[str] = []  # names whose class was replaced, so that recipes parsed before are outdated
+REREGISTERED: list[str] = []  # names whose class was replaced, so that recipes parsed earlier hold the old class
 PartClass = TypeVar("PartClass", bound=type)
 
 
 def register(cls: PartClass) -> PartClass:
-    """Make a user-defined part known by its `name`, so that recipes with it can be saved and loaded.
+    """Register a user-defined part class under its `name`, so that recipes with it can be saved and loaded.
 
-    Use it as a decorator above the class. It applies to this process and to workers that import the class; programs
-    that read records of the part must register it first. Registering a class again, as a notebook cell that is run
-    twice does, replaces the earlier one.
+    Use it as a decorator of the class. It applies to this process and to workers that import the class; programs that
+    read records of the part must register it first. Registering a class of the same name and module again, as a
+    notebook cell that is run twice does, replaces the earlier class.
     """
     kinds = {axis: kind for axis, kind in CONTRACTS.items() if axis != "sampling"}
     axis = next((axis for axis, kind in kinds.items() if isinstance(cls, type) and issubclass(cls, kind)), None)
-    params = vars(cls).get("__dataclass_params__") if axis else None  # of the class itself, not of a base
+    params = vars(cls).get("__dataclass_params__") if axis else None  # of the class itself, not of a base class
     if axis is None or params is None or not params.frozen or any(field.name == "name" for field in fields(cls)):
         raise WrongTypeError(
             f"register was given {short_repr(cls)}; give a frozen dataclass with a ClassVar `name`, derived from one "
@@ -96,8 +96,8 @@ def register(cls: PartClass) -> PartClass:
 def default_length(limit: int | None = None) -> LengthPolicy:
     """Return the default length policy, the cheapest without loss of accuracy on four models.
 
-    One probe, one more block if the answer has not ended, and no slots after its end. The paper's policy is
-    `Survival()`. docs/decisions/0016-default-length.md has the measurements.
+    It plans with one probe, adds a block while an answer has not ended, and removes the slots after its end. The
+    paper's policy is `Survival()`. docs/decisions/0016-default-length.md has the measurements.
     """
     return StopAtEnd(GrowWhenFull(Survival(limit, interpretation=Auto()), limit=limit))
 
@@ -107,7 +107,7 @@ SHORTHANDS = {"length": {"default": default_length}}
 
 
 class NamedRecipe(NamedTuple):
-    """A recipe with a name: its purpose and its parts."""
+    """The purpose and the parts of a named recipe."""
 
     description: str
     choices: dict[str, Any]
@@ -123,7 +123,7 @@ RECIPES = {
     "fast": NamedRecipe(
         "The same canvas, with all confident tokens in one pass: a sixth of the estimated time for half a point of "
         "accuracy.",
-        PLAIN | {"length": default_length(), "unmask": AboveThreshold(0.97)},  # decision 21
+        PLAIN | {"length": default_length(), "unmask": AboveThreshold(0.97)},  # docs/decisions/0021-fast-recipe.md
     ),
     "paper": NamedRecipe(
         "As in the survival paper: the mean length, one token per pass, the whole answer as one block.",

@@ -20,12 +20,12 @@ from lastword.recipe.recipe import Recipe
 from lastword.recipe.text import to_text
 from lastword.validation import check_choice, check_int, short_repr
 
-DEFAULT_BLOCK = 32  # slots, if blocks are needed and no size is given; as in LLaDA's code
-CALIBRATED_AXES = ("unmask", "commit", "block", "sampling")  # those that change the lengths of answers
+DEFAULT_BLOCK = 32  # slots per block if a part needs blocks and `block` is unset; as in LLaDA's code
+CALIBRATED_AXES = ("unmask", "commit", "block", "sampling")  # the parts that influence how long answers are
 
 
 class BeyondTrainingWarning(UserWarning):
-    """A recipe requests more slots than the model was made for."""
+    """A warning that a recipe requests more slots than the model was made for."""
 
 
 def resolve(
@@ -39,12 +39,12 @@ def resolve(
 ) -> Recipe:
     """Return the recipe as it runs on this model, with limits, block size and calibration filled in.
 
-    An unset limit becomes `model.default_max_new_tokens`, or the number of positions that the prompts leave; if they
-    leave different numbers, they have no common limit and are rejected (`group_by_limit` separates them). A limit that
-    is set is kept, with one warning if it exceeds the model's default; one that exceeds the model's context after the
-    longest prompt is rejected unless `exceed_max_seq_len`. `available_slots` shortens limits instead; evaluation uses
-    it for long prompts. `in_chat` contains for each prompt whether it uses the chat template (None: unknown). Resolving
-    a resolved recipe changes nothing.
+    An unset limit becomes `model.default_max_new_tokens`, or the number of positions that the prompts leave if that is
+    less; prompts that would get different limits are rejected (`group_by_limit` separates them). A limit that is set is
+    kept, with one warning if it exceeds the model's default; one that exceeds the model's context after the longest
+    prompt is rejected unless `exceed_max_seq_len`. `available_slots` is an upper bound to which limits are lowered;
+    evaluation uses it for long prompts. `in_chat` contains for each prompt whether it uses the chat template (None:
+    unknown). Resolving a resolved recipe changes nothing.
     """
     check_model(model, properties_only=True)
     recipe = check_request("resolve", recipe, in_chat, exceed_max_seq_len)
@@ -85,7 +85,7 @@ def resolve_checked(
     available_slots: int | None = None,
     exceed_max_seq_len: bool = False,
 ) -> Recipe:
-    """Resolve a recipe for prompts with a common limit; `longest_prompt` is 0 if they are unknown."""
+    """Return the resolved recipe for prompts with a common limit; `longest_prompt` is 0 if they are unknown."""
     must_fit = longest_prompt > 0 and not exceed_max_seq_len
     default = model.default_max_new_tokens
     slots = _slots_left(model, longest_prompt) if must_fit else default
@@ -112,7 +112,7 @@ def resolve_checked(
 
 
 def _prompt_lengths(prompts: Sequence[PromptIds]) -> list[int]:
-    """Return the number of tokens of each prompt; decoding checks the tokens."""
+    """Return the number of tokens of each prompt; the tokens themselves are not checked here."""
     texts = (str, bytes, Mapping)
     try:
         lengths = [0 if isinstance(prompt, texts) else len(prompt) for prompt in prompts]
@@ -140,9 +140,9 @@ def check_common_limit(
 
 
 def group_by_limit(recipe: Recipe, model: ModelProperties, lengths: Sequence[int]) -> list[list[int]]:
-    """Group the indices of prompts with these token counts by their resolved length policy.
+    """Return the indices of prompts with these token counts, grouped by their resolved length policy.
 
-    There is one group unless a limit is unset and some prompts leave less room than the model's default.
+    There is one group unless a limit is unset and some prompts leave fewer positions than the model's default limit.
     """
     slots = [_slots_left(model, length) for length in lengths]
     if len(set(slots)) < 2:
@@ -156,14 +156,14 @@ def group_by_limit(recipe: Recipe, model: ModelProperties, lengths: Sequence[int
 
 
 def _slots_left(model: ModelProperties, prompt_length: int) -> int:
-    """Return the model's default number of slots, or what a prompt leaves of its context if that is less."""
+    """Return the model's default limit, or the number of positions that a prompt leaves, if that is less."""
     left = model.max_seq_len - prompt_length
-    # A prompt that leaves nothing is rejected by check_context_length.
+    # A prompt that leaves no position is rejected by check_context_length.
     return min(model.default_max_new_tokens, left) if left > 0 else model.default_max_new_tokens
 
 
 def _frames_in_package() -> int:
-    """Return the number of frames up to the caller of the package, where a warning points."""
+    """Return the `stacklevel` at which a warning points to the code that called this package."""
     frame, count = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("lastword"):
         frame, count = frame.f_back, count + 1
@@ -171,20 +171,20 @@ def _frames_in_package() -> int:
 
 
 def default_block(recipe: Recipe, length: LengthPolicy | None = None) -> int | None:
-    """Return the block size of a recipe, perhaps with another length: 32 if unset and a part needs blocks."""
+    """Return the block size: 32 if unset and a part needs blocks. `length` replaces the recipe's length policy."""
     needs_blocks = combined_traits(length or recipe.length).needs_blocks
     needs_blocks = needs_blocks or recipe.cache.traits.refreshes_by_block
     return DEFAULT_BLOCK if recipe.block is None and needs_blocks else recipe.block
 
 
 def _contains_calibrated(policy: LengthPolicy) -> bool:
-    """Return whether the policy is Calibrated or holds one in any field."""
+    """Return whether the policy is a Calibrated or contains one in any field."""
     inner = [value for value in vars(policy).values() if isinstance(value, LengthPolicy)]
     return isinstance(policy, Calibrated) or any(map(_contains_calibrated, inner))
 
 
 def _check_calibration(resolved: Recipe, model: ModelProperties, in_chat: Collection[bool | None]) -> None:
-    """Raise SettingError for a calibration of another model, another recipe or other prompts."""
+    """Raise SettingError if the calibration was made with another model, another recipe or another kind of prompts."""
     if _contains_calibrated(resolved.length):
         raise SettingError(
             f"{type(resolved.length).__name__} was put around Calibrated and does not resolve it; give it a method "
@@ -194,7 +194,7 @@ def _check_calibration(resolved: Recipe, model: ModelProperties, in_chat: Collec
         return
     model.calibration.check_model(model_key(model), "the model's calibration")
     made_with = model.calibration.made_with
-    if made_with.get("recipe") is not None:  # a calibration made by hand has no recipe to compare
+    if made_with.get("recipe") is not None:  # a calibration written by hand names no recipe
         recipe = Recipe.from_json(json.dumps(made_with["recipe"]))
         recipe = replace(recipe, block=default_block(recipe))
         axes = [axis for axis in CALIBRATED_AXES if getattr(recipe, axis) != getattr(resolved, axis)]

@@ -19,7 +19,7 @@ from lastword.validation import check_number, short_repr
 QUOTED_OR_CHARACTER = r'"(?:[^"\\]|\\.)*"|.'
 OPENING, CLOSING = "([{", ")]}"
 
-# Names of fields before 0.2, which are parsed but never written, with the present names that a part may have.
+# Field names from before version 0.2, which are parsed but never written; a part has one of the current names.
 FIELD_ALIASES = {
     "by": ("expansion_factor", "increment"),
     "columns": ("max_tokens_computed",),
@@ -56,10 +56,10 @@ MAX_NESTING = 8  # parts inside parts, and lists inside lists
 
 
 def parse_part(axis: str, text: str, *, depth: int = 0) -> Any:
-    """Return the part of a text such as `survival`, `fixed:256` or `survival:512,estimate=quantile:0.9`.
+    """Return the part written as `survival`, `fixed:256` or `survival:512,estimate=quantile:0.9`, for example.
 
-    The first value may be given without the name of its field; values are JSON, or the text of a part. A part with
-    several settings inside another part goes in brackets: `stop-at-end:(survival:512,interpretation=auto)`.
+    The first value may be given without the name of its field; values are JSON, or the text of a part. An inner
+    part with several settings goes in brackets: `stop-at-end:(survival:512,interpretation=auto)`.
     """
     if len(text) > MAX_TEXT_LENGTH:
         raise RecipeError(f"{axis}={short_repr(text)} has {len(text)} characters; give at most {MAX_TEXT_LENGTH}")
@@ -81,7 +81,7 @@ def parse_part(axis: str, text: str, *, depth: int = 0) -> Any:
 
 
 def to_text(value: Any) -> str:
-    """Return a setting as text, without defaults: the inverse of `parse_part`.
+    """Return a part or a value as text, without settings that have their default: the inverse of `parse_part`.
 
     A user-defined part that is not registered has no name and is written as its class name.
     """
@@ -110,7 +110,7 @@ def _name_of(value: object) -> str | None:
 
 
 def _split(text: str) -> list[str]:
-    """Split at commas, except inside brackets and quotes."""
+    """Split a text at its commas, except inside brackets and quotes."""
     parts, depth = [""], 0
     for piece in re.findall(QUOTED_OR_CHARACTER, text, re.DOTALL):
         if piece in OPENING:
@@ -180,7 +180,7 @@ def to_data(value: Any) -> Any:
 
 
 def from_data(axis: str, data: Any, *, depth: int = 0) -> Any:
-    """Return the value of plain data: the inverse of `to_data`. A part may also be given as its text."""
+    """Return the part or value for plain data, the inverse of `to_data`. A part may also be given as its text."""
     if depth > MAX_NESTING:
         raise RecipeError(f"{axis} is {short_repr(data)}, nested {depth} levels deep; nest at most {MAX_NESTING}")
     if axis not in PARTS and isinstance(data, dict):
@@ -193,7 +193,7 @@ def from_data(axis: str, data: Any, *, depth: int = 0) -> Any:
         return parse_part(axis, data, depth=depth)
     if axis == "schedule" and isinstance(data, (int, float)) and not isinstance(data, bool):
         check_number("recipe", "tokens_per_step", data, above=0, maximum=2**53)
-        return EqualShares(float(data))  # a plain number is a pace
+        return EqualShares(float(data))  # a number alone sets `tokens_per_step`
     if not isinstance(data, dict):
         raise RecipeError(f"{axis} is {short_repr(data)}; give a name, or an object with a name and fields")
     name = data.get("name", "sampling" if axis == "sampling" else "")
@@ -202,7 +202,7 @@ def from_data(axis: str, data: Any, *, depth: int = 0) -> Any:
 
 
 def _build(cls: Callable[..., Any], name: str, settings: Iterable[tuple[str, Any]], depth: int) -> Any:
-    """Return the part with the given settings, from a file or the command line."""
+    """Return the part of class `cls` with these settings, whose fields may have names from before version 0.2."""
     names, data = list(inspect.signature(cls).parameters), {}
     for field, value in settings:
         if field not in names:

@@ -11,7 +11,7 @@ from lastword.validation import check_list, check_number, check_type
 
 # A plan is rounded up to whole slots, so an answer of n slots fits as soon as the bound exceeds n - 1. A bound of n
 # itself would give nearly every answer an extra slot and cover more than requested. A 1024th of a slot is more than
-# rounding takes away and less than any answer needs.
+# any rounding error, and too little to matter.
 _SPARE = 1 - 1 / 1024
 
 
@@ -24,11 +24,11 @@ def upper_bound(
     """Return the estimate, scaled so that a share `coverage` of new answers fits, rounded up to whole slots.
 
     Row i of `lengths` is the prediction for a prompt and `finished[i]` the length of its answer, with the end token. A
-    cut answer has no known length, so decode calibration prompts on a canvas that is long enough. No labels are needed.
+    truncated answer has no known length, so calibration prompts need a canvas that is long enough. They need no labels.
 
     However good the prediction is, the bound covers the answer to a new prompt with at least this probability if that
-    prompt is exchangeable with the calibration prompts. Calibrate each task family on its own if families differ, and
-    not on the prompts that you report.
+    prompt is exchangeable with the calibration prompts. Calibrate each task family separately if families differ, and
+    not on the prompts of a reported evaluation.
     """
     check_type("upper_bound", "lengths", lengths, LengthDistribution, "a LengthDistribution")
     check_list("upper_bound", "finished", finished, "a list of lengths, one per row")
@@ -41,7 +41,7 @@ def upper_bound(
 def conformal_factor(predicted: Sequence[float], finished: Sequence[int | float], coverage: float) -> float:
     """Return the ceil((n + 1) * coverage)-th smallest of the factors that n answers needed.
 
-    A finished length of infinity stands for a cut answer, which is longer than any other.
+    A finished length of infinity stands for a truncated answer, which counts as longer than any other.
 
     >>> conformal_factor([8.0] * 9, [6, 7, 7, 8, 8, 9, 10, 11, 17], 0.9)
     2.0001220703125
@@ -67,7 +67,7 @@ def required_factor(predicted: float, length: int | float) -> float:
     1.0001220703125
     """
     check_number("conformal_factor", "predicted", predicted, above=0)
-    if not (isinstance(length, float) and length == math.inf):  # a cut answer
+    if not (isinstance(length, float) and length == math.inf):  # not a truncated answer
         check_number("conformal_factor", "finished", length, minimum=1)
         length = math.ceil(length)
     return (length - _SPARE) / predicted
@@ -86,7 +86,7 @@ def conformal_quantile(factors: Sequence[float], coverage: float) -> float:
 
 
 def min_samples(coverage: float) -> int:
-    """Return the smallest number of finished answers that suffices for a bound of this coverage.
+    """Return the smallest number of finished answers that suffices for a bound with this coverage.
 
     >>> min_samples(0.9), min_samples(0.95)
     (9, 19)

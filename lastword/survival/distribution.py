@@ -20,8 +20,8 @@ from lastword.viz.html import lengths_html
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-INPUT_ROUNDING = 1e-6  # float32 probabilities that sum to 1 stray this far; more is a mistake
-ROUNDING = 1e-12  # lost by a thousand float64 operations
+INPUT_ROUNDING = 1e-6  # the error of float32 probabilities that should sum to 1; a larger one is a mistake
+ROUNDING = 1e-12  # the rounding error of a thousand float64 operations
 
 AnyInterpretation = Callable[..., "LengthDistribution"]  # defined in survival.interpretation
 
@@ -39,7 +39,7 @@ class LengthDistribution:
         mean      E[min(L, T)] = sum over k = 1..T of S(k-1)          (the restricted mean)
 
     Everything is float64, and products are sums of logarithms, so that a thousand small hazards are not lost to
-    rounding. The mean of one prompt is a tensor without axes, which compares, formats and converts like a number; for
+    rounding. The mean of one prompt is a 0-dimensional tensor, which compares, formats and converts like a number; for
     several prompts it has one entry per row.
 
     >>> import torch
@@ -126,7 +126,7 @@ class LengthDistribution:
 
     @cached_property
     def tail(self) -> Float[Tensor, "*B"]:
-        """S(T), the mass beyond the last slot. If it is large, the mean tells little."""
+        """S(T), the mass beyond the last slot. If it is large, the mean says little about the length."""
         return self.survival[..., -1]
 
     @cached_property
@@ -179,7 +179,7 @@ class LengthDistribution:
 
 
 def check_probabilities(values: Tensor, name: str, *, rows: bool = True) -> Tensor:
-    """Return probabilities as float64 on the CPU, of shape [B, T], or [T] unless `rows` is required."""
+    """Return valid probabilities as float64 on the CPU, of shape [B, T] or, if `rows` is False, also [T]."""
     if not isinstance(values, Tensor) or not values.is_floating_point():
         kind = values.dtype if isinstance(values, Tensor) else type(values).__name__
         raise WrongTypeError(
@@ -213,12 +213,12 @@ class Estimate(Part):
 
     @abstractmethod
     def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "*B"]:
-        """Return the number of slots; it need not be a whole number."""
+        """Return the number of slots of each row; it need not be a whole number."""
 
 
 @dataclass(frozen=True)
 class Mean(Estimate):
-    """The expected length, restricted to the probe: the paper's estimate (Algorithm 1)."""
+    """The expected length, restricted to the slots of the probe: the paper's estimate (Algorithm 1)."""
 
     name = "mean"
     source = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), Algorithm 1"
@@ -255,11 +255,11 @@ class Quantile(Estimate):
 
 @dataclass(frozen=True)
 class Cheapest(Estimate):
-    """The length n with the lowest expected cost: n slots, plus `truncation_cost` if the answer is cut.
+    """The length n with the lowest expected cost: n slots, plus `truncation_cost` if the answer is truncated.
 
-    A cut answer is usually a wrong answer, however few slots were missing, so its cost does not depend on their number:
-    300 if a right answer is worth 300 slots to you. The estimate minimises n + truncation_cost * P(L > n) in every row.
-    It ignores the last few percent of a row's mass if they lie far away.
+    A truncated answer is usually wrong, however few slots were missing, so its cost does not depend on their number:
+    300, for example, if a right answer is worth 300 slots to you. The estimate minimises n + truncation_cost * P(L > n)
+    in every row. It ignores the last few percent of a row's mass if they belong to much greater lengths.
     """
 
     name = "cheapest"
@@ -273,11 +273,11 @@ class Cheapest(Estimate):
 
 @dataclass(frozen=True)
 class Scaled(Estimate):
-    """Another estimate times a factor, plus `margin` slots.
+    """An estimate times a factor, plus `margin` slots.
 
-    Calibration finds the factor (`survival.upper_bound`). The margin is room that does not depend on the length:
-    cropping to the last word costs accuracy even if the answer fits, because models use the end tokens after it as
-    scratch space (arXiv 2603.05197).
+    Calibration finds the factor (`survival.upper_bound`). The margin does not depend on the length: cropping to the
+    last word costs accuracy even if the answer fits, because models use the slots of the end tokens after it as scratch
+    space (arXiv 2603.05197).
 
     >>> import torch
     >>> coin = LengthDistribution.from_hazard(torch.full((50,), 0.5))

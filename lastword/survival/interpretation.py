@@ -15,14 +15,14 @@ from lastword.errors import SettingError, WrongTypeError
 from lastword.survival.distribution import ROUNDING, LengthDistribution, check_probabilities, conditional_hazard
 from lastword.validation import Part, check_int, check_list, check_type
 
-MAX_CHUNK_SIZE = 2**23  # numbers; 64 MB in float64
+MAX_CHUNK_SIZE = 2**23  # numbers per chunk; 64 MB in float64
 
 
 def token_probabilities(logits: Float[Tensor, "*batch V"], ids: Sequence[int]) -> Float[Tensor, "*batch N"]:
     """Return softmax(logits) at `ids`, in float64 on the CPU.
 
-    Only the normaliser needs the whole vocabulary, so it is summed a few columns at a time: 1024 columns of a
-    vocabulary of 126k would take 1 GB in float64. The host waits for the device only once, at the end.
+    Only the normaliser needs the whole vocabulary, so it is summed for a few columns at a time: 1024 columns of a
+    vocabulary of 126k would take 1 GB in float64. The host waits for the device once, at the end.
     """
     is_tensor = isinstance(logits, Tensor)
     if not is_tensor or not logits.is_floating_point() or not logits.ndim:
@@ -77,19 +77,19 @@ class EndSignal:
 
     @classmethod
     def from_probabilities(cls, document: Float[Tensor, "B T"], turn: Float[Tensor, "B T"] | None = None) -> EndSignal:
-        """Return the signal of a canvas of masks."""
+        """Return the signal of a canvas that contains only masks; without `turn`, turn ends have probability 0."""
         check_type("EndSignal.from_probabilities", "document", document, Tensor, "a tensor [rows, slots]")
         turn = torch.zeros_like(document) if turn is None else turn
         return cls(document, turn, torch.zeros(document.shape[:1], dtype=torch.long))
 
     @property
     def either_end(self) -> Float[Tensor, "B T"]:
-        """Probability of either end."""
+        """The probability of either end token in each slot."""
         return (self.document + self.turn).clamp(max=1)
 
     @property
     def text_mask(self) -> Bool[Tensor, "B T"]:
-        """Slots known to be text: the answer cannot end in them."""
+        """The slots known to be text: the answer cannot end in them."""
         return torch.arange(self.document.shape[-1]) < self.text_slots[:, None]
 
     @property
@@ -102,7 +102,7 @@ class EndSignal:
         return self.select([index])
 
     def select(self, rows: Sequence[int]) -> EndSignal:
-        """Return the signal of some rows."""
+        """Return the signal of the rows with these indices."""
         index = list(rows)
         return EndSignal(self.document[index], self.turn[index], self.text_slots[index])
 
@@ -129,7 +129,7 @@ def _isotonic_row(row: Tensor) -> Tensor:
     counts: list[int] = []
     for value in row.tolist():
         total, count = value, 1
-        while sums and sums[-1] * count >= total * counts[-1]:  # the mean of the pool before is not lower
+        while sums and sums[-1] * count >= total * counts[-1]:  # the mean of the previous pool is not lower
             total, count = total + sums.pop(), count + counts.pop()
         sums.append(total)
         counts.append(count)
@@ -151,8 +151,8 @@ class Interpretation(Part):
 class Hazard(Interpretation):
     """The paper's interpretation: the document-end probability at k is the hazard, P(L = k | L >= k).
 
-    Exact if each slot decides for itself (memoryless lengths, or values read at the frontier of left-to-right
-    decoding). On padded training rows the predicted mean falls far short; on packed rows it overshoots.
+    Exact if the probability at k does not depend on earlier ends (memoryless lengths, or values read at the frontier of
+    left-to-right decoding). For models trained on padded rows the mean is far too small; on packed rows, too large.
     """
 
     name = "hazard"
@@ -209,21 +209,21 @@ class TurnEnd(Interpretation):
         return LengthDistribution.from_hazard(conditional_hazard(turn, 1 - ended))
 
 
-# The boundary of the first document is a peak of probability. Its mass should be 1; on the curve of a real model it
-# lies between these bounds, and the quietest stretch of SMOOTHING_SLOTS slots there ends the peak.
+# The boundary of the first document is a peak of probability. Its mass should be 1; for a real model it lies between
+# these bounds. The peak ends at the quietest SMOOTHING_SLOTS slots at which the running sum is between the bounds.
 MIN_PEAK_MASS, MAX_PEAK_MASS = 0.5, 1.3
 SMOOTHING_SLOTS = 9
 
 
 @dataclass(frozen=True)
 class FirstBoundary(Interpretation):
-    """Packed documents, read up to the quiet stretch between the first and the second boundary.
+    """Packed documents, interpreted up to the quiet stretch between the first and the second boundary.
 
     Boundary caps the running sum at 1, which errs to one side: a first peak of mass 1.1 is cut at 1, but a peak of 0.9
-    is filled up by the boundaries of the next document, far behind. The first document ends exactly once, so the mass
-    of the first peak is scaled to 1: F(k) = min(1, C(k) / C(v)), where C is the running sum and v the quietest stretch
-    with 0.5 <= C < 1.3. If C stays below 1, the canvas may end inside the peak, and nothing is scaled. Chosen on
-    validation prompts of the embedded models (docs/measured/readings.md).
+    is filled up by the boundaries of the next document, far to the right. The first document ends exactly once, so the
+    mass of the first peak is scaled to 1: F(k) = min(1, C(k) / C(v)), where C is the running sum and v the quietest
+    stretch with 0.5 <= C < 1.3. If C stays below 1, the canvas may end inside the peak, and nothing is scaled. Chosen
+    on validation prompts of the embedded models (docs/measured/readings.md).
     """
 
     name = "first-boundary"
@@ -246,12 +246,12 @@ def _smooth(values: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
     return torch.nn.functional.avg_pool1d(padded, SMOOTHING_SLOTS, stride=1)[:, 0]
 
 
-TAIL_SLOTS = 32  # last slots of the canvas, usually far behind the answer
-PADDED_TAIL = 0.5  # an end token in the tail is at least this likely if answers were padded
-PACKED_TAIL = 0.1  # and less likely than this if the next document followed
-MIN_TURN_MASS = 0.5  # mass of turn ends in a row of a model that writes them
-MIN_R_SQUARED = 0.9  # share of the logit's variance that a rising curve explains in a padded row
-MIN_R_SQUARED_PADDED = 0.5  # the same where ends are so likely that only padding explains it
+TAIL_SLOTS = 32  # number of last slots of the canvas, usually far after the answer
+PADDED_TAIL = 0.5  # an end token in these slots is at least this likely if answers were padded
+PACKED_TAIL = 0.1  # and is less likely than this if the next document followed
+MIN_TURN_MASS = 0.5  # least expected number of turn ends in a row if the model writes them
+MIN_R_SQUARED = 0.9  # least share of the logit's variance that a rising curve explains in a padded row
+MIN_R_SQUARED_PADDED = 0.5  # the same if the tail is at least PADDED_TAIL
 MIN_RISE = 1.0  # nats; a curve that rises less is flat up to rounding
 LOGIT_EPS = 0.01  # probabilities nearer to 0 or 1 than this have noisy logits
 
@@ -263,11 +263,11 @@ class SignalShape:
     tail: float  # mean probability of an end in the last slots
     mass: float  # expected number of document ends on the canvas
     turn_mass: float  # expected number of turn ends
-    r_squared: float  # R^2 of the nearest rising curve to the signal's logit: 1 never falls, 0 is flat
+    r_squared: float  # R^2 of the nearest rising curve to the signal's logit: 1 if it never falls, 0 if flat
 
     @classmethod
     def from_signal(cls, signal: EndSignal) -> list[SignalShape]:
-        """Return the shape of every row; `r_squared` is 0 where ends stay rare, as it is not needed there."""
+        """Return the shape of every row; `r_squared` is only computed for a tail of PACKED_TAIL or more, else 0."""
         ends = signal.either_end
         tail = ends[:, -TAIL_SLOTS:].mean(-1)
         r_squared = torch.zeros_like(tail)
@@ -290,7 +290,7 @@ class Auto(Interpretation):
 
     Padded answers show as an end token that becomes likely and stays likely, packed documents as a low, flat end of the
     signal, and a turn end as probability mass on the turn-end token. A signal of another shape, such as a flat one
-    above 0.1, is interpreted as in the paper. `LengthDistribution.explanation` has the reason.
+    above 0.1, is interpreted by Hazard, as in the paper. `LengthDistribution.explanation` has the reason.
     """
 
     name = "auto"

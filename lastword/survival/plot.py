@@ -12,7 +12,7 @@ from lastword.viz.figures import SURVIVAL_SIZE, new_figure, save, styled
 
 
 def save_lengths(lengths: LengthDistribution, path: Path) -> None:
-    """Draw the curve of one prompt into a file; the suffix sets the format (PNG, SVG, PDF)."""
+    """Draw the survival curve of one prompt into a file; its suffix sets the format (PNG, SVG, PDF)."""
     check_type("save_lengths", "lengths", lengths, LengthDistribution, "a LengthDistribution")
     with styled():
         figure = new_figure(*SURVIVAL_SIZE)
@@ -27,7 +27,7 @@ def save_rows(
     *,
     truths: Sequence[int | float | None] | None = None,
 ) -> None:
-    """Draw the curves of all rows into one file, one below the other; `truths` are the real lengths."""
+    """Draw the survival curves of all rows into one file, one below the other; `truths` are the real lengths."""
     check_type("save_rows", "lengths", lengths, LengthDistribution, "a LengthDistribution")
     truths = [None] * len(lengths) if truths is None else truths
     for name, values in (("titles", titles), ("truths", truths)):

@@ -1,4 +1,4 @@
-"""Daedal, and the base of policies that start small and resize the canvas in any pass."""
+"""Daedal, and the base class of policies that start small and resize the canvas in any pass."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from lastword.validation import check_int, check_number, checked_field
 
 @dataclass(frozen=True)
 class Resizer(BoundedPolicy):
-    """A policy that resizes a row in any pass, by the model's predictions for the whole answer.
+    """A policy that may resize a row after any pass, by the model's predictions for the whole answer.
 
-    Unset, `initial` is 64 and `limit` is that of the model.
+    An unset `initial` becomes 64, and an unset `limit` that of the model.
     """
 
-    default_initial = 64  # in both papers
+    default_initial = 64  # as in the papers of Daedal and RhoEos
 
     initial: int | None = checked_field(None, check_int, minimum=1)
     limit: int | None = checked_field(None, check_int, minimum=1)
@@ -33,9 +33,9 @@ class Resizer(BoundedPolicy):
 
 
 def end_confidence(prediction: Prediction, count: int) -> Float[Tensor, "B"]:
-    """Return the mean end-token probability of the last `count` slots whose most likely token is the end.
+    """Return the mean end-token probability of the last `count` slots whose most likely token is the end token.
 
-    Written slots count as well; if there are fewer such slots than `count`, the missing ones count as 0. This is what
+    Written slots are included; if there are fewer such slots than `count`, the missing ones count as 0. This is what
     DAEDAL's code does; its paper says "the last `count` slots". Needs logits of the whole answer.
     """
     end = prediction.canvas.ids.end
@@ -51,7 +51,7 @@ class Daedal(Resizer):
 
     DAEDAL (Li et al., 2025). Stage 1 probes canvases that are longer by `expansion_factor` slots each time, until the
     mean end-token probability of the last `eos_window` ending slots reaches `eos_threshold`; then `eos_window` // 2 end
-    tokens are written behind the answer (in the code, not in the paper). Stage 2 acts after every pass in which that
+    tokens are written after the answer (in the code, not in the paper). Stage 2 acts after every pass in which that
     confidence is below `expand_threshold`: the least confident mask of the block becomes `expansion_factor` masks if
     its confidence is below `low_threshold`. Slots beyond `limit` are dropped at the right end.
 
@@ -59,7 +59,7 @@ class Daedal(Resizer):
     needs the logits of the whole answer. The paper decodes with AboveThreshold(0.9) and block=32; the released code
     requires a confidence strictly above 0.9. Other differences from the released code: a row at its limit is not probed
     once more; each row of a batch is probed and grown on its own; no insertion pushes written text beyond the limit;
-    and where the model proposes the mask token, the next best token competes instead (see Sampling).
+    and where the model proposes the mask token, the next best token is used instead (see Sampling).
     """
 
     name = "daedal"
@@ -91,7 +91,7 @@ class Daedal(Resizer):
         grows = (lowest < self.low_threshold) & (canvas.horizon < limit)
         grows = grows & prediction.covers_all(canvas.answer)
         if not bool(grows.any()):
-            return canvas, state  # most passes; the end confidence needs every logit of the answer
+            return canvas, state  # the usual case; the end confidence below needs every logit of the answer
         grows = grows & (end_confidence(prediction, self.eos_window) < self.expand_threshold)
         count = (limit - canvas.min_horizon).clamp(0, self.expansion_factor - 1)
         first = first_true(confidence == lowest[:, None]).clamp(max=confidence.shape[1] - 1)

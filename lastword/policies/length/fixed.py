@@ -12,7 +12,7 @@ from lastword.validation import check_int, checked_field
 
 @dataclass(frozen=True)
 class Fixed(LengthPolicy):
-    """`slots` masks for every prompt (unset: as many as the model is made for), without a probe."""
+    """Plan `slots` slots for every prompt (unset: as many as the model is made for), without a probe."""
 
     name = "fixed"
     cost_summary = "no probe; every pass as wide as the canvas"

@@ -19,33 +19,33 @@ from lastword.errors import SettingError, WrongTypeError
 from lastword.survival.distribution import LengthDistribution
 from lastword.validation import MAX_SLOTS, Part, short_repr
 
-Resizes = Literal["never", "between blocks", "any time"]  # least to most often
-Reads = Literal["masks", "answer", "ahead", "one step"]  # least to most
+Resizes = Literal["never", "between blocks", "any time"]  # from rarest to most often
+Reads = Literal["masks", "answer", "ahead", "one step"]  # from least to most
 
 
 @dataclass(frozen=True)
 class LengthTraits:
-    """The properties of a policy, without the policy that it wraps, on which other parts depend."""
+    """The properties of a length policy on which other parts depend; a wrapped policy has its own."""
 
     # When `revise` changes a row's length. "Between blocks" is after the step that completes the row's block, where
     # caches start anew, or after the step that ends the row.
     resizes: Resizes = "never"
-    # What `revise` reads of a pass: the open masks; the whole answer, where the pass can read it; the slots ahead of a
-    # block, in the pass that completes the block; the whole answer in one particular step.
+    # What `revise` reads of a pass: "masks", the open masks; "answer", the whole answer if the pass has its logits;
+    # "ahead", the slots after a block in the pass that completes the block; "one step", the whole answer in one step.
     reads: Reads = "masks"
     grows: bool = False  # whether `revise` may make a row longer
-    replans: bool = False  # whether it sets the length anew each time, so that a policy around it may change it
+    replans: bool = False  # whether `revise` computes the length anew, so that a wrapper may change it too
     uses_confidence: bool = False  # whether it depends on the model's confidence in the remaining masks
     bounds_cost: bool = False  # whether it guarantees that decoding costs no more than planned
-    needs_blocks: bool = False  # whether it changes little if the whole answer is one block
-    min_slots: int = 1  # the least that it plans
-    max_slots: int | None = None  # the most that it plans or grows to; None: unknown
+    needs_blocks: bool = False  # whether it has little effect if the whole answer is one block
+    min_slots: int = 1  # the fewest slots that it plans
+    max_slots: int | None = None  # the most slots that it plans or grows to; None: unknown
     # Whether `revise` can run inside a CUDA graph: without host synchronisation or data-dependent shapes.
     capturable: bool = False
 
     @property
     def upper_bound(self) -> int:
-        """The most slots that the policy may need according to its traits."""
+        """The largest number of slots that the traits allow for: `max_slots`, but at least `min_slots`."""
         return max(self.min_slots, self.max_slots or 0)
 
     def with_inner(self, inner: LengthTraits) -> LengthTraits:
@@ -70,7 +70,7 @@ class Probe(Protocol):
     """A function that runs one forward pass over each prompt and `slots` masks, and counts its cost.
 
     Rows may have different numbers of slots. With `rows`, only those rows participate and are charged; the prediction
-    is undefined for the others.
+    is undefined for all other rows.
     """
 
     num_rows: int  # the number of prompts
@@ -80,20 +80,20 @@ class Probe(Protocol):
         """The cost of all calls so far."""
 
     def max_cost(self, slots: Int[Tensor, "B"]) -> BatchCost:
-        """Return the most that decoding canvases of `slots` slots can cost, whatever the model predicts."""
+        """Return an upper bound on the cost of decoding canvases of `slots` slots, whatever the model predicts."""
 
     def __call__(self, slots: int | Int[Tensor, "B"], rows: Bool[Tensor, "B"] | None = None) -> Prediction: ...
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The planned number of slots of each row, and the state that the policy needs to revise it."""
+    """The planned number of slots of each row, and the state that the policy needs in `revise`."""
 
     horizon: Int[Tensor, "B"]
-    lengths: LengthDistribution | None = None  # from which the plan was made, if any
-    state: State = ()  # of the policy, before its first `revise`
+    lengths: LengthDistribution | None = None  # the distributions that the plan is based on, if any
+    state: State = ()  # the policy's state before its first `revise`
     end_suffix: Int[Tensor, "B"] | None = None  # number of end tokens to write after each row's slots
-    max_new_tokens: Int[Tensor, "B"] | None = None  # a cap per row, whatever makes the row longer
+    max_new_tokens: Int[Tensor, "B"] | None = None  # a cap on the slots of each row, also when it grows
 
     @property
     def max_horizon(self) -> int:
@@ -101,7 +101,7 @@ class Plan:
         return int(self.horizon.max())
 
     def reserved(self, q: float) -> int:
-        """Return the most slots that a row may take: its horizon, or its length at quantile `q` if that is more."""
+        """Return the most slots that any row may need: its horizon, or quantile `q` of its length if that is more."""
         slots = self.horizon
         if self.lengths is not None:
             slots = maximum(slots, self.lengths.quantile(q))
@@ -120,7 +120,7 @@ class Plan:
         return tree_map(lambda *rows: cat(rows), *bare) if len(bare) > 1 else bare[0]
 
     def capped(self, max_new_tokens: Int[Tensor, "B"]) -> Plan:
-        """Return the plan with at most `max_new_tokens` slots in every row, however much a policy adds."""
+        """Return the plan with at most `max_new_tokens` slots in every row, also after a policy lengthens it."""
         cap = max_new_tokens if self.max_new_tokens is None else minimum(self.max_new_tokens, max_new_tokens)
         return replace(self, horizon=minimum(self.horizon, max_new_tokens), max_new_tokens=cap)
 
@@ -131,7 +131,7 @@ class Plan:
 
 
 def check_plan(plan: object, policy: object, rows: int) -> Plan:
-    """Return the plan of a policy; raise an error if no canvas can be made of it."""
+    """Return `plan`; raise an error if it is not a valid Plan for `rows` prompts."""
     if not isinstance(plan, Plan):
         raise WrongTypeError(f"{type(policy).__name__} planned {short_repr(plan)}; `plan` must return a lastword.Plan")
     for name in ("horizon", "end_suffix", "max_new_tokens"):
@@ -150,12 +150,12 @@ def check_plan(plan: object, policy: object, rows: int) -> Plan:
 class ModelLimits(NamedTuple):
     """The properties of a model from which a policy fills in its unset fields."""
 
-    max_new_tokens: int  # for limits that are not set
+    max_new_tokens: int  # the value of limits that are not set
     available_slots: int | None = None  # a cap on all limits, also on those that are set
     calibration: Calibration | None = None
 
     def resolve(self, slots: int | None) -> int:
-        """Return a limit, or the model's if it is None."""
+        """Return `slots`, or the model's limit if it is None; at most `available_slots`."""
         slots = self.max_new_tokens if slots is None else slots
         return slots if self.available_slots is None else min(slots, self.available_slots)
 
@@ -171,7 +171,7 @@ def resolved_slots(policy: object, value: int | None) -> int:
 
 
 class LengthPolicy(Part):
-    """The length of the answer, planned before the first step and revised after every step.
+    """A policy that plans the length of each answer before the first step and may revise it after every step.
 
     A policy receives a probe instead of the model, so every forward pass of planning is counted.
     """
@@ -182,24 +182,24 @@ class LengthPolicy(Part):
         return LengthTraits()
 
     def resolved(self, limits: ModelLimits) -> LengthPolicy:
-        """Return the policy with its unset fields filled in for a model; most policies have none."""
+        """Return the policy with its unset fields filled in for a model; by default the policy itself."""
         return self
 
     @abstractmethod
     def plan(self, probe: Probe) -> Plan:
-        """Return the plan before the first step."""
+        """Return the plan of the prompts that `probe` holds, before their first step."""
 
     def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State) -> tuple[Canvas, State]:
-        """Return the canvas and the state after a step; most policies change neither.
+        """Return the canvas and the state after a step; by default both are unchanged.
 
-        It must be pure: it is also called to find out whether the policy would lengthen a row that a commit rule is
-        about to complete.
+        This method must not have side effects: it is also called to find out whether the policy would lengthen a row
+        that a commit rule is about to complete.
         """
         return canvas, state
 
 
 class BoundedPolicy(LengthPolicy):
-    """The base of dataclasses that start with `initial` slots and never exceed `limit`."""
+    """The base class of policies that start with `initial` slots and never exceed `limit`."""
 
     initial: int | None
     limit: int | None

@@ -18,31 +18,31 @@ from lastword.survival.distribution import LengthDistribution
 from lastword.survival.interpretation import Auto
 from lastword.validation import check_choice, check_int, check_type, checked_field
 
-MIN_SURVIVAL = 1e-3  # a curve that leaves less than this beyond a slot says nothing about later slots
+MIN_SURVIVAL = 1e-3  # with less probability than this left after a slot, a curve does not determine later slots
 
 
 @dataclass(frozen=True)
 class Reread(LengthPolicy):
-    """Plan with `length`; when a block is complete, predict the rest from the slots behind it and resize.
+    """Plan with `length`; when a block is complete, predict the remaining length from later slots and resize.
 
-    Half of an answer says more about its other half than the prompt did. The pass that completes a block has logits for
-    every slot behind it, so a new prediction costs no pass: `length.interpretation` turns them into hazards, and
-    `length.estimate` into the number of remaining slots. The estimate is applied to the rest alone, so that a factor
-    does not stretch the words that are already there.
+    The first half of an answer says more about the second half than the prompt does. The pass that completes a block
+    has logits for every slot after it, so a new prediction costs no pass: `length.interpretation` turns these logits
+    into hazards, and `length.estimate` turns the hazards into a number of remaining slots. The estimate covers these
+    slots only, so a factor in it does not scale the text that is already written.
 
-    Beyond the end of the canvas, the latest prediction that saw those slots remains valid: hazards are conditional on
-    the answer getting that far, so the two curves are joined slot by slot. If that prediction was sure of an earlier
-    end, the end is assumed to lie `increment` slots beyond the canvas and predicted anew there. Auto chooses once, on
-    the probe, because the short rest of a canvas looks like another kind of training.
+    For slots beyond the end of the canvas, the latest prediction that covered them remains valid: a hazard is
+    conditional on the answer reaching its slot, so the two curves are joined slot by slot. If that prediction was
+    certain of an earlier end, the end is assumed to lie `increment` slots beyond the canvas and predicted anew there.
+    Auto chooses once, on the probe: the signal of a few remaining slots resembles that of another kind of training.
 
-    Words are never cut, at least one slot is left, and no row exceeds `length.limit`. A row grows by at most
-    `increment` slots at a time; with `shrink=False` it only grows. Rows that wrote their end are left unchanged
-    (StopAtEnd removes the slots behind it), and so are rows without masks: put GrowWhenFull around this policy for
-    those. A chat model trained on canvases that its answers fit tends to predict that they fit: leave it room, with
+    Text is never cut, at least one slot is left, and no row exceeds `length.limit`. A row grows by at most `increment`
+    slots at a time; with `shrink=False` it only grows. Rows with an end token are left unchanged (StopAtEnd removes the
+    slots after it), and so are rows without masks (GrowWhenFull around this policy lengthens them). A chat model that
+    was trained on canvases of sufficient length tends to predict that the answer fits: plan more slots for it, with
     Quantile(0.9) or Scaled(margin=16).
 
-    Costs no pass beyond the probe, but the logits of the whole answer in each pass; they include guidance and hooks,
-    and the words chosen in that pass are still masks in it.
+    Costs no pass beyond the probe, but the logits of the whole answer in each pass; these include guidance and hooks,
+    and tokens chosen in a pass were still masks when it ran.
     """
 
     name = "reread"

@@ -1,4 +1,4 @@
-"""RhoEos: keep the share of masks that would end the answer within a range."""
+"""RhoEos: keep the share of masks that are predicted to be end tokens within a range."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ DENSITY_INTERVAL = 0.1
 
 @dataclass(frozen=True)
 class RhoEos(Resizer):
-    """Start with `initial` slots; after a pass, grow if too few masks would end the answer, else shrink.
+    """Start with `initial` slots; grow after a pass that predicts too few end tokens, shrink after too many.
 
     rho-EOS (yjyddq/rho-EOS, arXiv 2601.22527). The density is the share of masks whose most likely token is the end
     token. Below `rho_low` the answer grows by a multiple of `expansion_factor` masks; above `rho_high` it loses a
-    multiple at its end. The multiple depends on the distance from the range in steps of 0.1, rounded up: it doubles
-    with every step (`scheduler="exp"`), equals their number (`"linear"`) or is 1 (`"const"`), and never exceeds 8.
-    Resizing stops after `max_adjust_steps` passes, and for a row that reached `limit`. Costs no pass but needs the
+    multiple of them at its end. The multiple depends on the distance from the range in steps of 0.1, rounded up: it
+    doubles with every step (`scheduler="exp"`), equals their number (`"linear"`) or is 1 (`"const"`), and never exceeds
+    8. Resizing stops after `max_adjust_steps` passes, and in a row that reached `limit`. Costs no pass but needs the
     logits of the whole answer. The paper decodes with AboveThreshold(0.9) and block=32.
 
     The released code uses DAEDAL's end confidence over `eos_window` slots instead of the density: `signal="released"`.
     Other differences from it: a crop keeps written text and at least one slot; a distance that is a whole number of
-    steps up to rounding counts as that number; rows of a batch finish on their own; decoding continues until no mask is
-    left (the released code stops after `limit` passes); and blocks count from the first slot of the answer (in the
+    steps up to rounding counts as that number; rows of a batch finish independently; decoding continues until no mask
+    is left (the released code stops after `limit` passes); and blocks count from the first slot of the answer (in the
     released code they restart where a crop cut through a finished block).
     """
 
@@ -79,7 +79,7 @@ class RhoEos(Resizer):
         return sign * multiple * self.expansion_factor
 
     def density(self, prediction: Prediction) -> Float[Tensor, "B"]:
-        """Return the share of masks at which the model would end; 0 where no mask is left."""
+        """Return the share of each row's masks whose most likely token is the end token; 0 if no mask is left."""
         masks = prediction.columns.gather(prediction.canvas.masked)
         ending = masks & (prediction.argmax_tokens == prediction.canvas.ids.end)
         return ending.sum(-1).double() / masks.sum(-1).clamp(min=1)

@@ -17,21 +17,21 @@ from lastword.validation import check_int, check_number, check_type, checked_fie
 
 @dataclass(frozen=True)
 class Secant(BoundedPolicy):
-    """Search for the smallest canvas of c masks with P(L <= c) >= `target_probability`, read on itself.
+    """Search for the smallest canvas of c masks whose own signal has P(L <= c) >= `target_probability`.
 
     DAEDAL's first stage makes the same search in steps of 8 slots; this policy needs a few probes. After a canvas that
-    is too short, the next one is where the line through the last two probabilities reaches the target, at most four
+    is too short, the next length is where the line through the last two probabilities reaches the target, at most four
     times as long (the secant method; an empty canvas has probability 0). The signal of a sufficient canvas shows how
-    many of its slots would have been enough, and that canvas is tried next. The search of a row ends when an
-    insufficient and a sufficient canvas are within `tolerance` slots, when the sufficient one needs all of its slots,
-    or after `max_probes` probes. The plan is the smallest sufficient canvas, or `limit` (unset: that of the model). The
-    first canvas has `initial` slots (unset: 128).
+    many of its slots would have been enough, and that length is tried next. The search of a row ends when an
+    insufficient and a sufficient canvas differ by at most `tolerance` slots, when the sufficient one needs all of its
+    slots, or after `max_probes` probes. The plan is the smallest sufficient canvas, or `limit` (unset: that of the
+    model). The first canvas has `initial` slots (unset: 128).
 
     Cheaper than Survival's one probe of `limit` slots if answers are short. A model is more likely to consider an
     answer complete on a short canvas than on a long one, so plans are shorter than the same quantile read on `limit`
-    slots: set a higher target than you would there. EndedBy and TurnEnd suit padded training rows. The signal of packed
-    training does not depend on the canvas, and Auto needs the end of a long canvas: Boundary, FirstBoundary and Auto
-    are rejected.
+    slots: choose a higher target than for that quantile. EndedBy and TurnEnd suit padded training rows. The signal of
+    packed training does not depend on the canvas length, and Auto needs the end of a long canvas: Boundary,
+    FirstBoundary and Auto are rejected.
     """
 
     name = "secant"
@@ -75,13 +75,13 @@ class Secant(BoundedPolicy):
 
 
 class _Search:
-    """The search of one row, between the longest canvas that was too short and the shortest that was not."""
+    """The search of one row, between the longest insufficient and the shortest sufficient canvas so far."""
 
     def __init__(self, policy: Secant) -> None:
         self._target, self._tolerance = policy.target_probability, policy.tolerance
         self.next, self.done = resolved_slots(policy, policy.initial), False
         self._insufficient, self._insufficient_probability = 0, 0.0
-        # The limit counts as sufficient until a canvas is known to be.
+        # Until a probe finds a sufficient canvas, a canvas of `limit` slots counts as one.
         self.sufficient, self._probability = resolved_slots(policy, policy.limit), 1.0
         self._bracketed = False
 
@@ -102,14 +102,14 @@ class _Search:
         self.next = min(max(self.next, self._insufficient + 1), self.sufficient)
 
     def _interpolated(self) -> int:
-        """Return the canvas at which the line between the two probabilities reaches the target."""
+        """Return the canvas length at which the line between the two bounds of the search reaches the target."""
         rise = max(self._probability - self._insufficient_probability, 1e-9)
         gap = self.sufficient - self._insufficient
         step = math.ceil((self._target - self._insufficient_probability) / rise * gap)
         return self._insufficient + min(max(step, 1), gap - 1)
 
     def _extrapolated(self, slots: int, probability: float) -> int:
-        """Return the longer canvas at which the line through the last two points reaches the target."""
+        """Return the canvas length at which the line through the last two points, extended, reaches the target."""
         slope = (probability - self._insufficient_probability) / (slots - self._insufficient)
         ahead = (self._target - probability) / slope if slope > 0 else math.inf
         return slots + math.ceil(min(max(ahead, self._tolerance), 3 * slots))

@@ -29,17 +29,17 @@ from lastword.validation import (
 
 @dataclass(frozen=True)
 class Survival(LengthPolicy):
-    """Plan for an estimate of the length distribution that one probe of `limit` masks predicts.
+    """Plan an estimate, by default the mean, of the length distribution that one probe of `limit` masks predicts.
 
     Algorithm 1 of "Survival-Guided Length Control for Efficient Diffusion Language Models" (Kobyzev, Ghaddar, Cui):
-    h(k) is the softmax at the end token in slot k, S(k) = prod(1 - h(i)), and the expected length sum of S(k-1) is
+    h(k) is the softmax at the end token in slot k, S(k) = prod(1 - h(i)), and the expected length, sum of S(k-1), is
     clipped to [1, limit] and rounded up. Costs one forward pass over the prompt and `limit` masks (unset: as many as
     the model is made for). The probe reads the plain model, without guidance, hooks or end-token settings.
 
     `interpretation` is the meaning of the end-token probability: the paper's Hazard, one that fits the model's training
     better (EndedBy, Boundary, FirstBoundary, TurnEnd), or Auto, which chooses by the shape of the signal. With
-    `ends="document"` it gets the document end, as in the paper, and the turn end of chat models separately;
-    `ends="any"` adds the two.
+    `ends="document"` it receives the probability of the document end, as in the paper, and separately that of the turn
+    end of chat models; with `ends="any"`, the sum of the two.
     """
 
     name = "survival"
@@ -55,7 +55,7 @@ class Survival(LengthPolicy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.estimate, Estimate):  # a function of the user's, perhaps
+        if not isinstance(self.estimate, Estimate):  # it may be a user's function
             if not callable(self.estimate) or isinstance(self.estimate, (type, Part)):
                 raise WrongTypeError(
                     f"Survival(estimate={short_repr(self.estimate)}) was given; it must be Mean(), Quantile(q), "
@@ -82,7 +82,7 @@ class Survival(LengthPolicy):
     def interpret(self, prediction: Prediction) -> LengthDistribution:
         """Return the length distribution that a pass over `limit` slots predicts.
 
-        A slot that is already written ends the answer with certainty or not at all.
+        A slot that is already written has the end probability 1 or 0.
         """
         lengths = self.interpretation(self.signal(prediction))
         if not isinstance(lengths, LengthDistribution):
@@ -93,10 +93,10 @@ class Survival(LengthPolicy):
         return lengths
 
     def signal(self, prediction: Prediction, canvas: Canvas | None = None) -> EndSignal:
-        """Return the end-token probabilities of a pass, with the written tokens of `canvas`.
+        """Return the end-token probabilities of a pass; they are 1 or 0 in slots that are written on `canvas`.
 
-        By default that is the canvas before the pass; give the canvas after it to include the tokens that the pass
-        chose.
+        `canvas` is by default the canvas before the pass; give the canvas after the pass to include the tokens that
+        were chosen in it.
         """
         canvas = canvas or prediction.canvas
         ids, limit = canvas.ids, resolved_slots(self, self.limit)
@@ -133,12 +133,12 @@ class Survival(LengthPolicy):
 class Calibrated(LengthPolicy):
     """Survival with the settings of `lastword calibrate`, so that a share `coverage` of answers fits.
 
-    The calibration of a model (`lengths.json`) holds the limit, interpretation and estimate of the predictions, and the
-    ratios of real to predicted lengths. The factor is a rank among those ratios (split conformal prediction): with at
-    least this probability the plan is no shorter than the answer to a new prompt of the same kind, decoded on `limit`
-    slots with the recipe of the calibration. A recipe with another unmask rule, commit rule, sampling or block size is
-    rejected, and so are plain-text prompts if the calibration used chat messages, or the other way round. `family`
-    selects the ratios of one task family. Decoding replaces the policy by the resulting Survival.
+    The calibration of a model (`lengths.json`) holds the limit, interpretation and estimate of its predictions and the
+    ratios of real to predicted lengths. Predictions are multiplied by one of these ratios, chosen by rank (split
+    conformal prediction): with probability `coverage` or more the plan is no shorter than the answer to a new prompt of
+    the same kind, decoded on `limit` slots with the recipe of the calibration. A recipe with another unmask rule,
+    commit rule, sampling or block size is rejected, and so are plain-text prompts after a calibration on chat messages,
+    or vice versa. `family` selects the ratios of one family of tasks. `resolve` replaces this policy by a Survival.
     """
 
     name = "calibrated"
@@ -173,13 +173,13 @@ class Calibrated(LengthPolicy):
 class SurvivalAtStep(LengthPolicy):
     """Decode `step` steps on a canvas of `length.limit` slots, then predict the length and crop.
 
-    The paper's step ablation (table "length drift": steps 2, 5, 7 and 10 move the estimate by less than 10 slots). The
+    As in the paper's step ablation (table "length drift": steps 2, 5, 7 and 10 move the estimate by less than 10). The
     hazard of a slot that is already written is 1 for an end token and 0 for a word. Step 0 reads the first pass, which
-    sees the same canvas as the probe of Survival. Costs no probe, but `step` + 1 passes on the long canvas and the
+    has the same canvas as the probe of Survival. Costs no probe, but `step` + 1 passes on the long canvas and the
     logits of the whole answer in every pass; unlike those of a probe, they include guidance and hooks.
 
     The crop keeps text: if a word was written beyond the predicted horizon and before any end token, the row ends with
-    that word instead. For the drift alone, apply `Survival(limit).interpret(step.prediction)` to each step of a
+    that word instead. To measure only the drift, apply `Survival(limit).interpret(step.prediction)` to each step of a
     Fixed(limit) decoding.
     """
 

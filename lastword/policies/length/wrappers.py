@@ -47,14 +47,14 @@ class Wrapper(LengthPolicy):
 
 
 def policy_layers(policy: LengthPolicy) -> Iterator[LengthPolicy]:
-    """Yield a policy and those that it wraps, from the outside in; the last one plans."""
+    """Yield a policy and the policies that it wraps, outermost first; the last one makes the plan."""
     yield policy
     if isinstance(policy, Wrapper):
         yield from policy_layers(policy.length)
 
 
 def combined_traits(policy: LengthPolicy) -> LengthTraits:
-    """Return the traits of a policy together with those that it wraps."""
+    """Return the traits of a policy combined with those of all policies that it wraps."""
     return reduce(LengthTraits.with_inner, (layer.traits for layer in policy_layers(policy)))
 
 
@@ -63,8 +63,8 @@ class StopAtEnd(Wrapper):
     """Plan with `length`; when no mask is left before the first end token, remove the slots after it.
 
     The row is then finished and takes part in no further pass. Costs nothing (DPad, dInfer and others have it built in,
-    by whole blocks). An end token may be written before the text to its left; decoding then continues until that text
-    is complete. If the whole canvas is one block, this is the usual case and little is saved, so recipes without a
+    in units of blocks). An end token may be written before the text to its left; decoding then continues until that
+    text is complete. If the whole canvas is one block, this is the usual case and little is saved, so recipes without a
     block size get blocks of 32.
     """
 
@@ -84,11 +84,11 @@ class StopAtEnd(Wrapper):
 class GrowWhenFull(Wrapper):
     """Plan with `length`; add `increment` masks before the last block if no end token is written.
 
-    A prediction that is too short then costs a block instead of the answer. A row grows when a block is complete and at
-    most one more is left, so that the model writes its last planned block with room behind it; on a canvas that ends
-    there it tends to squeeze its answer in. Every row that has not ended thus keeps one block ahead;
-    StopAtEnd(GrowWhenFull(Survival())) removes it once the end is written, and it has then cost width but no pass.
-    Without blocks, a row grows when it is full.
+    A prediction that is too short then costs another block instead of a truncated answer. A row grows when a block is
+    complete and at most one more is left, so that masks follow the last planned block while it is filled; if the canvas
+    ends with that block, models tend to shorten the answer to fit. Every row that has not ended thus has a spare block;
+    StopAtEnd(GrowWhenFull(Survival())) removes it once the end is written, so it made passes wider but cost no extra
+    pass. Without blocks, a row grows when it is full.
 
     No row grows beyond `limit` slots (unset: the limit of the inner policy, or of the model; if the plan already takes
     all of that, one increment more). Rows grow between blocks only, where caches start anew, and only the logits of the
@@ -112,7 +112,7 @@ class GrowWhenFull(Wrapper):
         limit = limits.resolve(inner_limit if self.limit is None else self.limit)
         min_slots = combined_traits(inner).min_slots
         if min_slots >= limit and limits.available_slots is not None:
-            return inner  # no room to grow
+            return inner  # no row could ever grow
         if min_slots >= limit and self.limit is None:
             limit = min_slots + self.increment
         return replace(self, length=inner, limit=limit)
@@ -122,7 +122,7 @@ class GrowWhenFull(Wrapper):
         window = clock.window
         complete = ~(canvas.masked & window.columns(canvas.width)).any(-1)
         at_most_a_block = canvas.masked.sum(-1) <= window.last - window.first
-        took_part = prediction.columns.read.any(-1)  # a row at the bound of a budget grows only once
+        took_part = prediction.columns.read.any(-1)  # a row without a step of its own does not grow
         grows = complete & at_most_a_block & took_part & ~canvas.ended.any(-1)
         room = (resolved_slots(self, self.limit) - canvas.horizon).clamp(0, self.increment)
         return canvas.extend(torch.where(grows, room, 0)), state
@@ -133,16 +133,16 @@ SLOT_BITS = 20  # plans have fewer than 2**20 slots
 
 @dataclass(frozen=True)
 class Budget(Wrapper):
-    """Plan with `length`, within `max_passes` forward passes or `max_tokens_computed`, probe included.
+    """Plan with `length`, within `max_passes` forward passes and `max_tokens_computed` tokens, probe included.
 
-    A guarantee, not an estimate: it assumes the most passes that the unmask rule may need, as many as the schedule has
+    A guarantee, not an estimate: it assumes the most passes that the unmask rule may need, as many as its schedule has
     or one per slot if the model decides. Every pass counts the full width of prompt and canvas, twice with guidance; a
-    cache only saves. Each row has its own budget. Policies inside and outside may grow up to the same bound; growth
-    voids the count of a schedule, and one pass per slot is assumed.
+    cache only lowers the cost. Each row has its own budget. Wrapped and wrapping policies may lengthen a row up to the
+    same bound; as this restarts schedules, one pass per slot is then assumed.
 
     At least one bound is required. An answer that needs more is reported as truncated. A budget that does not cover a
-    single slot is rejected, and so are policies that resize at any time, because slots that they remove were already
-    paid for.
+    single slot is rejected, and so are policies that resize at any time, because the slots that they remove were
+    already computed.
     """
 
     name = "budget"

@@ -16,7 +16,7 @@ from lastword.errors import SettingError
 from lastword.policies.unmask.schedule import EqualShares, Schedule
 from lastword.validation import Part, check_temperature, check_type, checked_field
 
-UNBOUNDED = 2**62  # passes
+UNBOUNDED = 2**62  # more passes than any decoding has
 MaskChoice = tuple[Bool[Tensor, "B S"], State]  # the masks to fill, and the state after the pass
 
 
@@ -24,9 +24,9 @@ MaskChoice = tuple[Bool[Tensor, "B S"], State]  # the masks to fill, and the sta
 class UnmaskTraits:
     """The properties of an unmask rule on which other parts depend."""
 
-    follows_schedule: bool = False  # whether it finishes a window after a number of passes, filled or not
+    follows_schedule: bool = False  # whether a schedule ends each window, so that passes may fill nothing
     uses_model: bool = True  # whether predictions decide which masks are filled first
-    hides_columns: bool = False  # whether `visible_columns` may omit columns, so that cached ones are outdated
+    hides_columns: bool = False  # whether `visible_columns` may omit columns, which outdates their cached states
     # Whether `choose` can run inside a CUDA graph: without host synchronisation, data-dependent shapes or random draws.
     capturable: bool = False
 
@@ -34,8 +34,8 @@ class UnmaskTraits:
 class UnmaskRule(Part):
     """A rule that chooses which masks to fill after a pass.
 
-    Decoding must end: a rule fills at least one mask per row with open masks, or follows a schedule whose last pass
-    fills all of them.
+    Decoding must end: every pass fills at least one mask in each row that has open masks, or the rule follows a
+    schedule whose last pass fills all open masks.
     """
 
     @property
@@ -43,13 +43,13 @@ class UnmaskRule(Part):
         return UnmaskTraits()
 
     def initial_state(self, canvas: Canvas) -> State:
-        """Return the state before the first step; most rules have none."""
+        """Return the rule's state before the first step; () for a rule without state, as by default."""
         return ()
 
     def visible_columns(self, canvas: Canvas, clock: Clock, state: State) -> Bool[Tensor, "B L"]:
-        """Return the columns that exist in the next pass, with an open mask in every row that has one.
+        """Return the columns visible in the next pass, among them at least one open mask of every row that has any.
 
-        A row may lose columns at its end, but not between others, because positions count visible columns.
+        Columns may be hidden at a row's end, but not between visible ones, because positions count visible columns.
         """
         return canvas.valid
 
@@ -57,13 +57,13 @@ class UnmaskRule(Part):
     def choose(self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State) -> MaskChoice:
         """Return the masks to fill and the state after the pass.
 
-        `open_masks` are the masks of each row's window, among the columns that were read.
+        `open_masks` marks the masks in each row's window, among the columns that were read.
         """
 
     def max_passes(self, masks: int) -> int | None:
         """Return the most passes that a window of `masks` masks can take, whatever the model predicts.
 
-        A rule that follows a schedule may idle, so it has to override this; None: unknown.
+        With a schedule, passes may fill nothing, so such a rule has to override this method. None means unknown.
         """
         return None if self.traits.follows_schedule else masks
 
@@ -71,7 +71,7 @@ class UnmaskRule(Part):
 def check_chosen(
     rule: UnmaskRule, chosen: Tensor, open_masks: Bool[Tensor, "B S"], clock: Clock
 ) -> Bool[Tensor, "B S"]:
-    """Return the choice of a rule among the open masks; raise SettingError if decoding would never end."""
+    """Return a rule's choice among the open masks; raise SettingError if it is malformed or decoding cannot end."""
     if not isinstance(chosen, Tensor) or (chosen.shape, chosen.dtype) != (open_masks.shape, open_masks.dtype):
         returned = tuple(chosen.shape) if isinstance(chosen, Tensor) else type(chosen).__name__
         raise SettingError(
@@ -88,7 +88,7 @@ def check_chosen(
 
 
 def stuck_error(rule: UnmaskRule, row: int, step: int) -> SettingError:
-    """Return the error for a rule that does not let decoding end."""
+    """Return the error for a rule with which decoding would never end."""
     return SettingError(
         f"{type(rule).__name__} chose no mask of row {row} in step {step}, and decoding would never end; a rule "
         "without a schedule must fill at least one mask of every row that has open masks, and one with a schedule "
@@ -99,13 +99,13 @@ def stuck_error(rule: UnmaskRule, row: int, step: int) -> SettingError:
 def stuck_rows(
     chosen: Bool[Tensor, "B S"], open_masks: Bool[Tensor, "B S"], clock: Clock, max_idle: Int[Tensor, "M"]
 ) -> Bool[Tensor, "B"]:
-    """Return the rows in which a rule chose no mask after the last pass that its schedule allows to be idle."""
+    """Return the rows with open masks in which a rule chose none, although its schedule allows no more idle passes."""
     over = clock.in_window >= max_idle[clock.masks_at_start.clamp(max=len(max_idle) - 1)]
     return open_masks.any(-1) & ~chosen.any(-1) & over
 
 
 def max_idle_steps(rule: UnmaskRule, masks: int, device: torch.device) -> Int[Tensor, "M"]:
-    """Return the number of passes in which a rule may idle, for windows of 0, 1, ... `masks` masks."""
+    """Return the number of passes that may fill nothing, for windows of 0, 1, ... `masks` masks."""
     counts: list[int | None] = [0] * (masks + 1)
     if rule.traits.follows_schedule:
         counts = [rule.max_passes(count) for count in range(masks + 1)]
@@ -147,7 +147,7 @@ class RankedRule(UnmaskRule):
     def _sample(
         self, score: Float[Tensor, "B S"], quota: Int[Tensor, "B"], prediction: Prediction
     ) -> Bool[Tensor, "B S"]:
-        # The reference code draws among all columns of the row, so the generator sees as many weights.
+        # As in the reference code, all columns of the row have a weight: random draws depend on their number.
         scores = prediction.columns.scatter(score, -torch.inf)
         picked = torch.zeros_like(scores, dtype=torch.bool)
         for row, count in enumerate(quota.tolist()):
@@ -158,15 +158,15 @@ class RankedRule(UnmaskRule):
                 drawn = prediction.generators.multinomial(row, weights, count, replace=False)
                 picked[row, valid[drawn.cpu()]] = True
         chosen = prediction.columns.gather(picked)
-        # A low temperature rounds the weights of unlikely masks to 0; these follow in order of score.
+        # A low temperature rounds the weights of unlikely masks to 0; these are added in order of score.
         missing = quota - chosen.sum(-1)
         return chosen | topk_mask(score.masked_fill(chosen, -torch.inf), missing)
 
 
 def topk_mask(score: Float[Tensor, "B S"], count: Int[Tensor, "B"]) -> Bool[Tensor, "B S"]:
-    """Return the `count` highest scores of each row as a mask; of equal scores, the leftmost."""
-    if score.is_cpu and not bool((count > 1).any()):  # the usual pace: sorting a large batch is slower
-        first = score.argmax(-1, keepdim=True)  # the leftmost, which a GPU does not guarantee
+    """Return True at the `count` highest scores of each row, and False elsewhere; of equal scores, the leftmost."""
+    if score.is_cpu and not bool((count > 1).any()):  # the usual case; sorting a large batch is slower
+        first = score.argmax(-1, keepdim=True)  # of equal scores the leftmost, which a GPU does not guarantee
         return (torch.arange(score.shape[1]) == first) & (count[:, None] > 0)
     return first_ranked(rank_columns(score), count)
 
@@ -177,7 +177,7 @@ def rank_columns(score: Float[Tensor, "B S"]) -> Int[Tensor, "B S"]:
 
 
 def first_ranked(order: Int[Tensor, "B S"], count: Int[Tensor, "B"]) -> Bool[Tensor, "B S"]:
-    """Return the first `count` columns of each row's ranking as a mask."""
+    """Return True at the first `count` columns of each row's ranking, and False elsewhere."""
     chosen = cached_arange(order.shape[1], order.device) < count[:, None]
     return torch.zeros_like(chosen).scatter(1, order, chosen)
 
@@ -186,8 +186,8 @@ def first_ranked(order: Int[Tensor, "B S"], count: Int[Tensor, "B"]) -> Bool[Ten
 class MostConfident(RankedRule):
     """Fill the masks with the most likely candidates.
 
-    LLaDA names the rule after the masks that remain (`low_confidence`), Dream after its source (`maskgit_plus`, after
-    MaskGIT, Chang et al., 2022).
+    LLaDA names the rule after the masks that it does not fill (`low_confidence`), Dream after its source
+    (`maskgit_plus`, after MaskGIT, Chang et al., 2022).
     """
 
     name = "most-confident"
@@ -199,7 +199,7 @@ class MostConfident(RankedRule):
 
 @dataclass(frozen=True)
 class LargestMargin(RankedRule):
-    """Fill where the best token leads the second best by the largest margin (Kim et al., 2025)."""
+    """Fill the masks where the best token leads the second best by the largest margin (Kim et al., 2025)."""
 
     name = "largest-margin"
     source = "Kim et al., 2025; Dream topk_margin"
@@ -210,7 +210,7 @@ class LargestMargin(RankedRule):
 
 @dataclass(frozen=True)
 class LowestEntropy(RankedRule):
-    """Fill where the entropy is lowest: the order behind Dream's published numbers."""
+    """Fill the masks with the lowest entropy of the prediction, as in Dream's published results."""
 
     name = "lowest-entropy"
     source = "Dream entropy (Ye et al., 2025)"
@@ -221,7 +221,7 @@ class LowestEntropy(RankedRule):
 
 @dataclass(frozen=True)
 class AtRandom(RankedRule):
-    """Fill random masks, as many as the schedule allows: a baseline for every other order."""
+    """Fill random masks, as many as the schedule allows: a baseline for all other rules."""
 
     name = "at-random"
     source = "LLaDA random (Nie et al., 2025)"

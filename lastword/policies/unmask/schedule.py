@@ -22,10 +22,10 @@ TOLERANCE = 1e-9  # keeps 32 / 3.2 at 10 where floating point makes it 10.000000
 
 @dataclass(frozen=True)
 class Schedule(Part):
-    """A number of tokens per pass, turned into a count for each pass of a window.
+    """A rule for the number of masks that each pass of a window fills: `tokens_per_step` on average.
 
-    The reference implementations take a total number of steps, which does not shrink with the canvas; `steps` for a
-    canvas of N tokens is `tokens_per_step` = N / steps.
+    The reference implementations take a total number of steps instead, which does not shrink with the canvas; S steps
+    for a canvas of N tokens are `tokens_per_step` = N / S.
     """
 
     capturable: ClassVar[bool] = False  # whether `quota` can run inside a CUDA graph
@@ -37,7 +37,7 @@ class Schedule(Part):
         return max(1, math.ceil(masks / self.tokens_per_step - TOLERANCE))
 
     def row_steps(self, masks: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
-        """Return the number of passes of each row's window."""
+        """Return the number of passes of each row's window, which started with `masks` masks."""
         return (masks.double() / self.tokens_per_step - TOLERANCE).ceil().clamp(1, 2**53).long()
 
     @abstractmethod
@@ -47,9 +47,9 @@ class Schedule(Part):
 
 @dataclass(frozen=True)
 class EqualShares(Schedule):
-    """The masks of a window, split evenly over its passes; the first passes take the remainder.
+    """Split the masks of a window evenly over its passes; the first passes take the remainder.
 
-    LLaDA's `get_num_transfer_tokens`: 32 masks in 10 passes are 4, 4, then 3 eight times.
+    As LLaDA's `get_num_transfer_tokens`: 32 masks in 10 passes give 4, 4, then 3 eight times.
     """
 
     name = "equal-shares"
@@ -67,12 +67,12 @@ class EqualShares(Schedule):
 
 @dataclass(frozen=True)
 class Cosine(Schedule):
-    """Few masks at first, then more: after pass t of T, floor(N cos(pi t / 2T)) masks are left.
+    """Fill few masks at first, then more: after pass t of T, floor(N cos(pi t / 2T)) of N masks are left.
 
     MaskGIT (Chang et al., 2022). Every pass fills at least one mask and, except for the last, leaves at least one.
-    MaskGIT proposes a token for every mask and masks all but the best again, but never those of earlier passes, so
-    filling the best masks only is the same. Where one mask would be left too early, MaskGIT waits for the last pass;
-    this schedule fills it.
+    MaskGIT writes a token into every mask and then masks all but the best of them again; tokens of earlier passes
+    stay, so filling only the best masks gives the same result. One exception: if a single mask is left before the last
+    pass, MaskGIT keeps it until then, and this schedule fills it at once.
     """
 
     name = "cosine"
@@ -83,22 +83,22 @@ class Cosine(Schedule):
     def quota(self, remaining: Int[Tensor, "B"], clock: Clock) -> Int[Tensor, "B"]:
         passes, steps = clock.in_window + 1, self.row_steps(clock.masks_at_start)
         share = torch.cos(math.pi * passes.double() / (2 * steps))
-        # The tolerance keeps 78 cos(pi / 3) at 39.
+        # The tolerance keeps 78 cos(pi / 3) at 39 in spite of rounding errors.
         left = (clock.masks_at_start * share + TOLERANCE).floor().clamp(min=1).long()
         left = left.masked_fill(passes >= steps, 0)
         return torch.minimum((remaining - left).clamp(min=1), remaining)
 
 
-MIN_EPS = 1e-9  # the smallest time that float32 distinguishes from 0 here
+MIN_EPS = 1e-9  # the smallest `eps` that float32 distinguishes from 0 in `_shares`
 
 
 @dataclass(frozen=True)
 class Timesteps(Schedule):
-    """A share 1 - s/t of the remaining masks, for times that fall evenly from 1 to `eps`.
+    """Fill a share 1 - s/t of the remaining masks in the pass from time t to s; times fall evenly from 1 to `eps`.
 
-    The share is rounded down, so some passes fill nothing: one for 256 tokens in 256 steps, 514 for 512 in
-    1024. Such a pass changes nothing and is skipped; the tokens are those of the reference code. `keep_idle`
-    runs it, which is needed to reproduce a seeded run, because it draws random numbers.
+    The number of masks is rounded down, so some passes fill nothing: one pass for 256 masks in 256 steps, 514 passes
+    for 512 masks in 1024 steps. They are skipped, and the tokens are still those of the reference code. To reproduce a
+    seeded run of that code, set `keep_idle=True`: passes that fill nothing draw random numbers too.
     """
 
     name = "timesteps"
@@ -109,7 +109,7 @@ class Timesteps(Schedule):
     keep_idle: bool = checked_field(False, check_choice, True, False)
 
     def share(self, clock: Clock) -> list[float]:
-        """Return the share of masks to fill in each row's step; 1 from the last step on."""
+        """Return the share of its remaining masks that each row's step fills; 1 from the last step on."""
         shares = []
         for masks, step in zip(clock.masks_at_start.tolist(), clock.in_window.tolist()):
             row = _shares(self.steps(masks), self.eps)
@@ -139,7 +139,7 @@ def _shares(steps: int, eps: float) -> np.ndarray:
 
 @lru_cache(maxsize=4096)
 def _nonzero_counts(masks: int, steps: int, eps: float) -> tuple[int, ...]:
-    """Return the counts of all passes that fill something."""
+    """Return the number of masks that each pass fills, without the passes that fill none."""
     counts = []
     for share in _shares(steps, eps):
         count = int(np.float32(masks) * share)

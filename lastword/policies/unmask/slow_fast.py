@@ -1,4 +1,4 @@
-"""SlowFast: slow passes find how far the model is certain, fast passes fill that span."""
+"""SlowFast: slow passes estimate how far the model is certain, and fast passes fill that span."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from lastword.validation import check_choice, check_int, check_number, checked_f
 
 @dataclass(frozen=True)
 class SlowFast(UnmaskRule):
-    """Cycles of two phases: estimate how far the model is certain, then fill that span in parallel.
+    """Alternate two phases: estimate how far the model is certain, then fill that span in parallel.
 
     Slow-Fast Sampling (2025, arXiv 2506.10848). A slow pass fills the most likely mask of the block and estimates the
-    end of the cycle: the last mask with confidence `min_confidence` or more. When the last `stability_window` estimates
+    end of the span: the last mask with confidence `min_confidence` or more. When the last `stability_window` estimates
     have a standard deviation below `stability_std` columns, or after `exploration_steps` passes, their mean is the end.
-    Fast passes then fill the span up to it: all masks with confidence `high_confidence` or more if there are at least
-    two, else the most likely one. The first fast pass sees the whole canvas; later ones do not see the columns behind
-    the span and cost less. The next cycle starts where this one ended.
+    Fast passes then fill the span: all masks with confidence `high_confidence` or more if there are at least two, else
+    the most likely one. The first fast pass computes the whole canvas; in later ones the columns after the span are not
+    visible, which costs less. The next cycle starts where this span ends.
 
     The defaults are the paper's. `as_released` follows the released code: all `exploration_steps` slow passes run, the
-    first stable estimate is the end, and slow passes fill by the rule of fast ones; `SlowFast.released()` has its
-    defaults as well. Slow passes that the code spends on a finished block change nothing and are skipped.
+    first stable estimate is the end, and slow passes fill by the rule of fast ones; `SlowFast.released()` uses
+    its defaults as well. The slow passes of that code over a finished block change nothing and are skipped.
     """
 
     name = "slow-fast"
@@ -45,7 +45,7 @@ class SlowFast(UnmaskRule):
 
     @classmethod
     def released(cls) -> SlowFast:
-        """Return the authors' released rule with its defaults."""
+        """Return the rule as in the authors' released code, with the defaults of that code."""
         return cls(high_confidence=0.9, min_confidence=0.3, exploration_steps=6, as_released=True)
 
     def initial_state(self, canvas: Canvas) -> SlowFastState:
@@ -72,23 +72,23 @@ class SlowFast(UnmaskRule):
         return chosen, self._advance(cycles, torch.maximum(estimate, cycles.start + 1))
 
     def _current(self, canvas: Canvas, clock: Clock, state: State) -> SlowFastState:
-        """Return the cycles of this pass, given the masks that earlier passes filled."""
+        """Return the cycles before this pass; rows with a filled span or a new window start another cycle."""
         cycles = SlowFastState(*state)
         column = torch.arange(canvas.width, device=cycles.start.device)
         masks = canvas.masked & clock.window.columns(canvas.width)
         ahead = masks & (column >= cycles.start[:, None])
         filled = cycles.fast & ~(ahead & (column < cycles.end[:, None])).any(-1)
         cycles = cycles.restart(filled, cycles.end)
-        # Restart in a new window, and where a hook put masks back before the cycle.
+        # Restart in a new window, and where a hook masked columns again that lie before the cycle.
         ahead = masks & (column >= cycles.start[:, None])
         return cycles.restart(clock.block_start | ~ahead.any(-1), clock.window.first)
 
     def _advance(self, cycles: SlowFastState, estimate: Int[Tensor, "B"]) -> SlowFastState:
-        """Return the cycles after a pass, with the estimated ends of slow rows."""
+        """Return the cycles after a pass, given the end of the span that the pass estimated for each row."""
         slow = ~cycles.fast
         estimates = torch.cat((cycles.end_estimates[:, 1:], estimate[:, None].double()), dim=1)
         passes = cycles.slow_passes + 1
-        # Missing estimates are NaN, which compares false: too few are never stable.
+        # Missing estimates are NaN, and comparisons with NaN are false, so too few estimates are never stable.
         stable = estimates.std(-1, correction=0) < self.stability_std
         mean = estimates.nanmean(-1).long()
         if self.as_released:
@@ -110,17 +110,17 @@ class SlowFast(UnmaskRule):
 
 
 class SlowFastState(NamedTuple):
-    """The cycle of each row; columns count from the left of the canvas."""
+    """The current cycle of each row, with its span from column `start` up to column `end` of the canvas."""
 
     start: Int[Tensor, "B"]
-    end_estimates: Float[Tensor, "B W"]  # the latest ones, oldest first; NaN where there is none yet
+    end_estimates: Float[Tensor, "B W"]  # the latest estimates, oldest first; NaN for missing ones
     slow_passes: Int[Tensor, "B"]
     end: Int[Tensor, "B"]  # -1 while it is unknown
     fast: Bool[Tensor, "B"]  # whether the fast phase has started
     fast_passes: Int[Tensor, "B"]
 
     def restart(self, rows: Bool[Tensor, "B"], start: Int[Tensor, "B"]) -> SlowFastState:
-        """Return the state with a new cycle for some rows."""
+        """Return the state in which `rows` begin a new cycle at column `start`."""
         return SlowFastState(
             torch.where(rows, start, self.start),
             self.end_estimates.masked_fill(rows[:, None], torch.nan),

@@ -1,4 +1,4 @@
-"""Rules that draw random numbers: MaskGit and CoinFlip."""
+"""Unmask rules that draw random numbers: MaskGit and CoinFlip."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lastword.validation import check_number, check_type, checked_field
 
 @dataclass(frozen=True)
 class MaskGit(UnmaskRule):
-    """Fill the masks with the highest log-probability plus noise, which fades from pass to pass.
+    """Fill the masks with the highest log-probability plus noise; the noise decreases from pass to pass.
 
     The noise in pass t of T is `choice_temperature` * (1 - t / T) * Gumbel noise. MaskGIT (Chang et al., 2022): early
     passes choose almost at random, the last by confidence alone. With `choice_temperature=0` this is MostConfident.
@@ -38,7 +38,7 @@ class MaskGit(UnmaskRule):
     def choose(self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State) -> MaskChoice:
         score = prediction.confidence.double().clamp(min=0).log()
         score = score + self._noise(prediction, open_masks, clock)
-        # A candidate of probability 0 is still an open mask, and ranks before the closed ones.
+        # An open mask with a candidate of probability 0 still ranks before columns that are not open masks.
         score = score.clamp(min=torch.finfo(score.dtype).min).masked_fill(~open_masks, -torch.inf)
         return topk_mask(score, self.schedule.quota(open_masks.sum(-1), clock)) & open_masks, state
 
@@ -54,9 +54,9 @@ class MaskGit(UnmaskRule):
 
 @dataclass(frozen=True)
 class CoinFlip(UnmaskRule):
-    """Fill every mask with a probability given by the time schedule: the textbook reverse process.
+    """Fill each mask with a probability given by the time schedule, as in the textbook reverse process.
 
-    A pass may fill none; the last pass fills all. Dream's default, though no published number uses it.
+    A pass may fill no mask; the last pass fills all. It is Dream's default, but no published result uses it.
     """
 
     name = "coin-flip"

@@ -1,4 +1,4 @@
-"""Rules that fill several masks per pass where the model is confident: those of Fast-dLLM and the EB-Sampler."""
+"""Unmask rules of Fast-dLLM and the EB-Sampler, which fill several masks per pass where the model is confident."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class AboveThreshold(UnmaskRule):
     decoding would write one by one. A threshold of 1 fills one token per pass. DAEDAL and rho-EOS fill tokens strictly
     above the threshold.
 
-    `max_tokens_per_step` caps the average number of tokens per pass: tokens that a pass does not use are left to later
-    ones. Fast-dLLM's Dream sampler without a cache has such a cap, N / steps, which its paper does not mention; it
-    drops the fraction of N / steps and leaves masks, this rule does not.
+    `max_tokens_per_step` caps the average number of tokens per pass: what a pass does not use is added to later
+    passes. Fast-dLLM's Dream sampler without a cache has such a cap, N / steps, which its paper does not mention; it
+    rounds N / steps down and therefore leaves masks unfilled, which this rule does not.
     """
 
     name = "threshold"
@@ -41,7 +41,7 @@ class AboveThreshold(UnmaskRule):
         # float32 rounds a probability of 1 - 1e-8 to 1, hence the second condition.
         passing = (confidence >= self.threshold) & (self.threshold < 1)
         if self.max_tokens_per_step is not None:
-            # The tolerance keeps 3 x 0.1 at 0.3.
+            # The tolerance keeps the product from falling below a whole number by rounding.
             allowed = (self.max_tokens_per_step * (clock.in_window + 1).double() + 1e-9).long()
             filled = clock.masks_at_start - open_masks.sum(-1)
             passing = passing & topk_mask(confidence, allowed - filled)
@@ -52,9 +52,9 @@ class AboveThreshold(UnmaskRule):
 class Factor(UnmaskRule):
     """Fill the n most likely candidates as long as the n-th has probability 1 - factor / (n + 1) or more.
 
-    The required probability rises with every token filled in the same pass, as the bound behind AboveThreshold does.
-    The first token is always filled. Fast-dLLM's loop fills all candidates if only the last one fails; this rule stops
-    before it.
+    The required probability rises with every token filled in the same pass, as in the bound of AboveThreshold.
+    The most likely candidate is always filled. If only the last candidate is not likely enough, Fast-dLLM's loop fills
+    all of them; this rule leaves the last one masked.
     """
 
     name = "factor"
@@ -79,8 +79,8 @@ class EntropyBound(UnmaskRule):
     """Fill the best masks as long as their entropies, without the largest, sum to at most `gamma` nats.
 
     The EB-Sampler (Ben-Hamu et al., 2025): the sum bounds the error of drawing the tokens independently. Masks are
-    ranked by `order` (`entropy`, `confidence` or `margin`); the bound always uses the entropy. gamma = 0 fills one mask
-    and every certain one.
+    ranked by `order` (`entropy`, `confidence` or `margin`); the bound always uses the entropy. `gamma=0` fills
+    every certain mask and one more.
     """
 
     name = "entropy-bound"
@@ -97,7 +97,7 @@ class EntropyBound(UnmaskRule):
         else:
             score = prediction.confidence if self.order == "confidence" else prediction.margin
         order = rank_columns(score.masked_fill(~open_masks, -torch.inf))
-        # Rounding makes the entropy of certain tokens slightly negative; the bound must not fall.
+        # Rounding may make the entropy of certain tokens slightly negative, which would lower the bound.
         entropy = prediction.entropy.clamp(min=0).gather(1, order)
         bound = entropy.cumsum(-1) - entropy.cummax(-1).values
         fits = (bound <= self.gamma) & open_masks.gather(1, order)
@@ -111,8 +111,8 @@ class LeftmostFirst(UnmaskRule):
 
     The block-wise scripts of Fast-dLLM do this on Dream (Wu et al., 2025), however unlikely the token is: Dream
     predicts a token from the column before it, and their cache does not recompute that column within a block. This
-    library recomputes it, so the rule only serves to reproduce their numbers. A schedule inside still counts the first
-    pass of the block, as theirs does.
+    library recomputes it, so the rule only serves to reproduce their numbers. A schedule of `unmask` still counts the
+    first pass of the block, as in those scripts.
     """
 
     name = "leftmost-first"
@@ -135,7 +135,7 @@ class LeftmostFirst(UnmaskRule):
         return self.unmask.traits
 
     def max_passes(self, masks: int) -> int | None:
-        # A schedule that fills several masks per pass is late by those that its first pass left.
+        # A schedule with several masks per pass may need another pass for those that the first pass did not fill.
         passes = self.unmask.max_passes(masks)
         return passes if passes is None or passes >= masks else passes + 1
 
