@@ -1,4 +1,4 @@
-"""`python -m lastword`: the command line, where its script is not on the path."""
+"""The entry point of `python -m lastword`, which runs the command line."""
 
 from lastword.cli import main
 

@@ -1,4 +1,4 @@
-"""Generate answers and predict their lengths: the entry points most users need."""
+"""The entry points that most users need: generation of answers and prediction of their lengths."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from lastword.viz.replay import run, write_replay
 
 __all__ = ["Finish", "Generation", "generate", "predict_length", "stream"]
 
-MAX_BATCH_SIZE = 512  # the default never exceeds this
-MAX_LOGITS = 2**32  # of one pass over a batch of the default size
+MAX_BATCH_SIZE = 512  # upper bound of the default number of rows
+MAX_LOGITS = 2**32  # upper bound of the logits of one pass over a default batch
 
-# A loaded model, or its name or folder.
+# A loaded model, or the name or folder of one.
 Model = MaskPredictor | str | Path
 
 
@@ -64,22 +64,22 @@ class Generation:
     """An answer, its predicted length and its cost."""
 
     text: str | None  # None for a model without a tokenizer
-    tokens: list[int]  # up to the first end token, which is left out
-    canvas: list[int]  # the whole answer canvas, end tokens and what follows included
-    prompt: list[int]
+    tokens: list[int]  # the answer before its first end token
+    canvas: list[int]  # the tokens of all slots, end tokens and later ones included
+    prompt: list[int]  # token ids
     recipe: Recipe  # resolved: every value is set
-    horizon: int  # planned number of slots; the canvas may have been revised since
-    lengths: LengthDistribution | None  # predicted by the probe, if the policy ran one
+    horizon: int  # planned number of slots; length revisions may have changed it later
+    lengths: LengthDistribution | None  # as predicted; None: the length policy predicts none
     probe_cost: TokenCost
     cost: TokenCost
     seconds: float  # from the call until this answer was finished, probe included
     finish: Finish
-    frames: tuple[Frame, ...] | None = None  # the answer after every pass, of generate(frames=True)
+    frames: tuple[Frame, ...] | None = None  # the answer after every pass, with generate(frames=True)
     prompt_text: str | None = None  # set together with `frames`
     graph_fallbacks: int = 0  # steps of the batch that ran uncaptured because a CUDA graph capture failed
 
     def replay(self, path: Path | str) -> Path:
-        """Write the decoding as one HTML file that replays it in any browser, without network access.
+        """Write one HTML file that replays the decoding in any browser, without network access; return its path.
 
         Requires `generate(..., frames=True)`. An existing file is replaced only if it is a replay.
         """
@@ -101,7 +101,7 @@ class Generation:
         return answer_html(self.to_data(), self.finish.value, len(self.canvas), pieces)
 
     def to_data(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
+        """Return answer, predicted length and cost as a dict that can be written as JSON."""
         lengths = self.lengths
         return {
             "text": self.text,
@@ -119,7 +119,7 @@ class Generation:
 
 
 class DecodeOptions(TypedDict, total=False):
-    """Options that `generate` and `stream` have in common. A part is given as a value or as text."""
+    """Options that `generate` and `stream` have in common. A part is given as an object or as text."""
 
     recipe: Recipe | str | None
     length: LengthPolicy | str | None
@@ -147,8 +147,8 @@ class GenerateOptions(DecodeOptions, total=False):
     frames: bool
 
 
-# One prompt gives one Generation, a list of prompts gives a list. A flat list of ids or of chat messages is
-# one prompt.
+# One prompt gives one Generation, and a list of prompts gives a list. A flat list of token ids or of chat
+# messages is one prompt.
 @overload
 def generate(  # type: ignore[overload-overlap]  # text is a sequence of texts, too
     model: Model, prompt: Prompt, **options: Unpack[GenerateOptions]
@@ -175,11 +175,11 @@ def generate(
         seed: one seed per prompt, or a first seed s (by default 0): prompt i gets s + i.
         on_step: a function that is called with every Step.
         max_batch_size: number of prompts decoded together; a waiting prompt takes the place of a finished
-            one. By default, as many as fit a model of this size: 512 of an embedded one, 33 of LLaDA-8B.
-        frames: keep the answer after every pass, for `Generation.replay`; `stream` yields them at once.
+            one. By default at most 512, fewer for large vocabularies and long answers: 33 for LLaDA-8B.
+        frames: keep the answer after every pass, for `Generation.replay`; `stream` yields them during decoding.
 
     Prompts of a list may differ in length; each answer equals that of the prompt alone. If the recipe sets no
-    length limit and some prompts leave less than the model's default, those are decoded separately.
+    length limit, prompts too long for the model's default limit are decoded separately, with a lower limit.
 
     >>> import lastword
     >>> answer = lastword.generate(lastword.load("toy"), "abc", length="fixed:5")
@@ -212,7 +212,7 @@ def generate(
 
 
 def _checked_options(owner: str, options: Mapping[str, Any], kind: type) -> tuple[Recipe, Hooks, bool]:
-    """Check the options that `generate` and `stream` have in common, and return them."""
+    """Check the options of `generate` or `stream`; return recipe, hooks and `exceed_max_seq_len`."""
     known = kind.__annotations__
     for name in options:
         if name not in known:
@@ -243,10 +243,10 @@ def generate_ids(
     frames: bool = False,
     on_answer: Callable[[int, Generation], None] | None = None,
 ) -> list[Generation]:
-    """Generate answers to prompts of token ids, with one seed each.
+    """Generate and return the answers to prompts given as token ids, with one seed each.
 
-    `max_new_tokens` caps the answer of each prompt (None: not capped) and `plans` are those of `decode`.
-    `on_answer` is called with the index of a prompt and its answer as soon as that is finished.
+    `max_new_tokens` caps the slots of each answer (None: no cap), and `plans` is the argument of `decode`.
+    `on_answer` is called with the index of a prompt and its answer as soon as the answer is finished.
     """
     tokens = validate_prompts(prompts, model.ids)
     caps: list[int] | None = None
@@ -294,10 +294,10 @@ def predict_length(
     interpretation: Interpretation | str = Auto(),
     exceed_max_seq_len: bool = False,
 ) -> LengthDistribution:
-    """Predict the length of the answer from one forward pass over `limit` masks; one row per prompt.
+    """Predict the length of each prompt's answer from one forward pass over the prompt and `limit` masks.
 
-    By default the limit is `model.default_max_new_tokens`, or what the longest prompt leaves of the context.
-    `limit`, `ends` and `interpretation` are those of `Survival`; the paper's is `interpretation=Hazard()`.
+    By default the limit is `model.default_max_new_tokens`, or the positions left by the longest prompt if fewer.
+    `limit`, `ends` and `interpretation` are settings of `Survival`; the paper uses `interpretation=Hazard()`.
 
     >>> import lastword
     >>> lastword.predict_length(lastword.load("toy"), "abc", limit=64)
@@ -320,7 +320,7 @@ def predict_length(
 def _finished_rows(
     steps: Iterator[Step], *callbacks: Callable[[Step], None] | None
 ) -> Iterator[tuple[FinishedRow, float, Step]]:
-    """Yield every finished row, the seconds until then and its last step; call back after every step."""
+    """Yield each finished row, the seconds since decoding began and its last step; run callbacks after each step."""
     started = time.perf_counter()
     step: Step | None = None
     for step in steps:
@@ -345,14 +345,14 @@ def default_batch_size(model: MaskPredictor) -> int:
 
 
 def as_model(model: Model) -> MaskPredictor:
-    """Return a model, or load the one of that name or folder."""
+    """Return a loaded model as it is; load and return one given by its name or folder."""
     loaded = load(model) if isinstance(model, (str, Path)) else model
     check_model(loaded)
     return loaded
 
 
 def _seeds(seed: int | Sequence[int], rows: int) -> list[int]:
-    """Return one seed per row: the given ones, or consecutive ones from the given one."""
+    """Return one seed per row: the given list, or consecutive seeds that begin with the given number."""
     if hasattr(seed, "__index__") and not getattr(seed, "ndim", 0):
         first = check_seed("generate", seed)
         return [check_seed("generate", first + row) for row in range(rows)]
@@ -391,7 +391,7 @@ def build_generation(
 
 
 def trimmed(canvas: Canvas, row: int, answer: list[int]) -> tuple[list[int], Finish]:
-    """Return the answer of a row up to its first end token, and why it stopped."""
+    """Return the token ids of `answer` before its first end token, and the reason why the row stopped."""
     ends = [index for index, token in enumerate(answer) if token in canvas.ids.ends]
     tokens = answer[: ends[0]] if ends else answer
     if canvas.ids.mask in tokens:
@@ -402,8 +402,8 @@ def trimmed(canvas: Canvas, row: int, answer: list[int]) -> tuple[list[int], Fin
 def stream(model: Model, prompt: Prompt, **options: Unpack[StreamOptions]) -> Iterator[Frame]:
     """Generate the answer to one prompt and yield a Frame after every pass.
 
-    Options are those of `generate`. The first frame is the empty canvas as planned, the last one has the
-    whole answer. Decoding advances only when the next frame is requested.
+    Options are those of `generate` except `on_step`, `max_batch_size` and `frames`. The first frame is the planned
+    canvas without text, the last one has the whole answer. Decoding advances when the next frame is requested.
 
     >>> import lastword
     >>> for frame in lastword.stream(lastword.load("toy"), "abc", length="fixed:3"):

@@ -16,22 +16,22 @@ from lastword.models.base import MaskPredictor
 from lastword.validation import MAX_SLOTS, as_int, is_array, is_list, short_repr
 
 Message = Mapping[str, str]
-# Text, token ids, or a conversation; a single message is a conversation of one.
+# Text, token ids, or a conversation; a single message is a conversation of one message.
 Prompt = str | Sequence[int] | Tensor | Message | Sequence[Message]
 
 
 def tokenize_prompts(model: MaskPredictor, prompt: Any) -> list[list[int]]:
-    """Return one prompt or several as lists of token ids; `validate_prompts` checks the ids."""
+    """Return one prompt, or a list of them, as lists of token ids; `validate_prompts` checks the ids."""
     return [_ids(model, item) for item in _as_list(prompt)]
 
 
 def prompts_in_chat(prompt: Any) -> set[bool | None]:
-    """Return for each prompt whether it uses the chat template (None: unknown, for token ids)."""
+    """Return the kinds of prompts given: True for chat messages, False for text, None for token ids."""
     return {False if isinstance(item, str) else _is_chat(item) or None for item in _as_list(prompt)}
 
 
 def is_batch(prompt: Any) -> bool:
-    """Return whether this is a list of prompts rather than one prompt that is a list."""
+    """Return whether `prompt` is a list of prompts and not one prompt that is a list."""
     if is_array(prompt):
         return bool(getattr(prompt, "ndim", 0) == 2)
     if not is_list(prompt) or not prompt:
@@ -98,12 +98,12 @@ def as_token_ids(values: object) -> list[int]:
     values = list(islice(values, MAX_SLOTS + 1))  # a range may be longer than len() can return
     if len(values) > MAX_SLOTS:
         raise ValueError(f"it has more than {MAX_SLOTS} ids")
-    all_ints = set(map(type, values)) == {int}  # nearly always; checking one by one is slower
+    all_ints = set(map(type, values)) == {int}  # the usual case; converting ids one by one is slower
     return values if all_ints else [as_int(value) for value in values]
 
 
 def validate_prompts(prompts: Sequence[PromptIds], ids: TokenIds) -> list[Tensor]:
-    """Return the prompts as tensors of token ids; raise an error that names the wrong prompt."""
+    """Return the prompts as tensors of token ids; raise PromptError with the index of an invalid prompt."""
     if not is_list(prompts) and not (is_array(prompts) and getattr(prompts, "ndim", 0) > 0):
         raise PromptError(f"{short_repr(prompts)} was given for prompts; give a list of lists of token ids")
     if not len(prompts):

@@ -12,19 +12,19 @@ from typing import Any, ClassVar, TypeGuard
 
 from lastword.errors import SettingError, WrongTypeError
 
-MAX_SLOTS = 2**20  # of a canvas, block, batch or window; more than any model has positions
-MAX_COUNT = 10**15  # of tokens, pairs or bytes
-MAX_NUMBER = 1e9  # of a weight, temperature or factor
-MIN_TEMPERATURE = 1e-6  # a logit divided by less leaves float32
+MAX_SLOTS = 2**20  # upper bound of canvas, block, batch or window; no model has as many positions
+MAX_COUNT = 10**15  # upper bound of tokens, pairs or bytes
+MAX_NUMBER = 1e9  # upper bound of a weight, temperature or factor
+MIN_TEMPERATURE = 1e-6  # a logit divided by a smaller number may overflow float32
 MIN_SEED, MAX_SEED = -(2**63), 2**63 - 1
 MAX_REPR_LENGTH = 60  # characters of a value in a message
 
 
 def short_repr(value: object) -> str:
-    """Return the repr of a value for a message: on one line and cut if it is long."""
+    """Return the repr of a value for a message: on one line, cut to MAX_REPR_LENGTH characters."""
     try:
         text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
-    except Exception:  # a user's class, or a number with more digits than Python prints
+    except Exception:  # `repr` of a user's class, or of a number with more digits than Python prints
         text = f"a {type(value).__name__}"
     text = " ".join(text.split())
     return text if len(text) <= MAX_REPR_LENGTH else f"{text[: MAX_REPR_LENGTH - 3]}..."
@@ -37,12 +37,12 @@ def check_type(owner: str, name: str, value: Any, kind: type | tuple[type, ...],
 
 
 def is_list(value: object) -> TypeGuard[Sequence[Any]]:
-    """Return whether a value is an ordered sequence that can be read twice; text and bytes are not."""
+    """Return whether a value is a sequence other than text and bytes; iterators are not sequences."""
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray, memoryview))
 
 
 def is_array(value: object) -> bool:
-    """Return whether a value is a tensor or an array of another library."""
+    """Return whether a value is a tensor or an array of any library."""
     return hasattr(value, "dtype") and hasattr(value, "tolist")
 
 
@@ -56,7 +56,7 @@ def as_int(value: object) -> int:
 
 
 def check_list(owner: str, name: str, value: Any, expected: str) -> None:
-    """Raise WrongTypeError unless a value is a list or similar; `expected` describes it in the message."""
+    """Raise WrongTypeError unless `is_list` accepts a value; `expected` describes it in the message."""
     if not is_list(value):
         raise _wrong_type(owner, name, value, expected)
 
@@ -75,7 +75,7 @@ def check_callable(owner: str, name: str, value: Any, takes: tuple[str, ...]) ->
         raise WrongTypeError(f"{given}; {name} must be a function, called as {called}")
     try:
         signature = inspect.signature(value)
-    except (TypeError, ValueError):  # written in C: the call will raise
+    except (TypeError, ValueError):  # a function written in C has no signature; it raises when it is called
         return
     try:
         signature.bind(*takes)
@@ -84,7 +84,7 @@ def check_callable(owner: str, name: str, value: Any, takes: tuple[str, ...]) ->
 
 
 def check_int(owner: str, name: str, value: Any, *, minimum: int, maximum: int = MAX_SLOTS) -> None:
-    """Raise an error unless a value is an int between the bounds; True and 2.0 are not."""
+    """Raise an error unless a value is an int from `minimum` to `maximum`; True and 2.0 are rejected."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     if is_whole and minimum <= value <= maximum:
         return
@@ -103,12 +103,12 @@ def check_number(
     below: int | float | None = None,
     maximum: int | float | None = None,
 ) -> None:
-    """Raise an error unless a value is a finite number; `above` and `below` exclude the bound itself."""
+    """Raise an error unless a value is a finite number within the bounds; `above` and `below` are exclusive."""
     maximum = MAX_NUMBER if maximum is None and below is None else maximum
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     fits = (
         is_number
-        and value == value  # NaN is not
+        and value == value  # False for NaN
         and abs(value) != math.inf
         and (above is None or value > above)
         and (minimum is None or value >= minimum)
@@ -123,7 +123,7 @@ def check_number(
 
 
 def check_temperature(owner: str, name: str, value: Any) -> None:
-    """Raise an error unless a value is 0 or a temperature that does not overflow float32."""
+    """Raise an error unless a value is 0, or large enough that logits divided by it do not overflow float32."""
     check_number(owner, name, value, minimum=0)
     if 0 < value < MIN_TEMPERATURE:
         raise SettingError(
@@ -132,7 +132,7 @@ def check_temperature(owner: str, name: str, value: Any) -> None:
 
 
 def check_choice(owner: str, name: str, value: Any, *choices: str | bool) -> None:
-    """Raise an error unless a value is one of the choices."""
+    """Raise an error unless a value is one of `choices`; 1 and 0 do not count as True and False."""
     if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
         allowed = " or ".join(repr(choice) for choice in choices)
         kind = SettingError if isinstance(value, (str, bool)) else WrongTypeError
@@ -154,7 +154,7 @@ class Part(ABC):
 
 
 def check_fields(settings: Any) -> None:
-    """Raise an error for the first field of a dataclass that fails the check it declares."""
+    """Raise an error for the first dataclass field with a value that fails its check."""
     for field in dataclasses.fields(settings):
         check: Callable[[str, str, Any], None] | None = field.metadata.get("check")
         value = getattr(settings, field.name)
@@ -163,7 +163,7 @@ def check_fields(settings: Any) -> None:
 
 
 def checked_field(default: Any, check: Callable[..., None], *arguments: Any, **options: Any) -> Any:
-    """Return a dataclass field that `check_fields` passes to a check of this module.
+    """Return a dataclass field whose value `check_fields` passes to `check`.
 
     The check is called as `check(class_name, field_name, value, *arguments, **options)`. None is accepted if
     it is the default.

@@ -1,4 +1,4 @@
-"""The canvas of a batch (prompts, then answer slots), the clock of its rows, and functions of nested tensors."""
+"""The canvas of a batch (prompts, then answer slots), the clock of its rows, and functions on trees of tensors."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from lastword.errors import SettingError
 class RowSpans:
     """The columns of the prompt and the answer of each row.
 
-    Canvases that differ only in their tokens share one instance, so the masks are computed once.
+    Canvases that differ only in their tokens share one instance, so its boolean tensors are computed once.
     """
 
     start: int  # the column where all answers begin
     width: int  # number of columns
     prompt_length: Int[Tensor, "B"]
     horizon: Int[Tensor, "B"]
-    suffix: Int[Tensor, "B"]  # columns at the end of the answer that were given, not generated
+    suffix: Int[Tensor, "B"]  # number of given tokens at the end of the answer
 
     @cached_property
     def answer(self) -> Bool[Tensor, "B L"]:
@@ -58,15 +58,15 @@ class Canvas:
     tokens: Int[Tensor, "B L"]
     spans: RowSpans
     ids: TokenIds
-    abandoned: Bool[Tensor, "B L"]  # masks that the model refused to fill
-    # A static canvas is as wide as its answers may ever get, and no method synchronises with the device.
+    abandoned: Bool[Tensor, "B L"]  # masks that stay unfilled: see `abandon`; also those of rows ended early
+    # A static canvas is as wide as its longest possible answer, and its methods never wait for the device.
     static: bool = False
 
     @classmethod
     def blank(
         cls, prompts: Sequence[PromptIds], horizon: Int[Tensor, "B"], ids: TokenIds, start: int | None = None
     ) -> Canvas:
-        """Return valid prompts followed by `horizon` masks; answers begin at `start` or after the prompts."""
+        """Return prompts followed by `horizon` masks; answers begin at `start` (None: after the longest prompt)."""
         if bool((horizon < 1).any()):
             raise SettingError(f"a horizon of {int(horizon.min())} was planned; an answer needs at least 1 slot")
         prompt_length = torch.tensor([len(prompt) for prompt in prompts])
@@ -107,15 +107,15 @@ class Canvas:
         return tree_map(lambda rows: rows[index : index + 1], self)
 
     def may_contain(self, change: Tensor) -> bool:
-        """Return whether `change` may have a set entry: always True on a static canvas, without a sync."""
+        """Return whether `change` has a non-zero entry; True on a static canvas, where it is not examined."""
         return self.static or bool(change.any())
 
     def with_static(self, static: bool) -> Canvas:
-        """Return the same canvas, static or not."""
+        """Return the canvas with its `static` flag set to the given value."""
         return self if static == self.static else replace(self, static=static)
 
     def where(self, condition: Bool[Tensor, "B"], other: Canvas) -> Canvas:
-        """Return this canvas's rows where `condition` holds and those of `other` elsewhere."""
+        """Return a canvas with the rows of this one where `condition` holds and those of `other` elsewhere."""
         merged = tree_where(condition, self, other)
         return replace(merged, spans=other.spans) if self.spans is other.spans else merged
 
@@ -157,12 +157,12 @@ class Canvas:
     @cached_property
     def ended(self) -> Bool[Tensor, "B L"]:
         """The columns that the model filled with an end token."""
-        # `torch.isin` takes ten times as long, in every pass.
+        # This runs in every pass, and `torch.isin` takes ten times as long.
         first, *others = (self.tokens == end for end in self.ids.ends)
         return reduce(torch.logical_or, others, first) & self.fillable
 
     def window(self, block: int | None) -> Window:
-        """Return the first block of each row that still has masks; the last block may be shorter."""
+        """Return each row's first block with masks, or whole answer if `block` is None; empty for a finished row."""
         has_masks = self.masked.any(-1)
         end = self.start + self.horizon
         if block is None:
@@ -173,7 +173,7 @@ class Canvas:
         return Window(first, torch.where(has_masks, torch.minimum(first + block, end), first))
 
     def changed_since(self, before: Canvas) -> Bool[Tensor, "B"]:
-        """Return the rows whose length changed since `before`, or a token that `before` had already."""
+        """Return the rows whose horizon, or whose tokens already written in `before`, have changed since then."""
         shared = min(self.width, before.width)
         written = (before.answer & (before.tokens != before.ids.mask))[:, :shared]
         differs = self.tokens[:, :shared] != before.tokens[:, :shared]
@@ -184,10 +184,10 @@ class Canvas:
         return replace(self, tokens=torch.where(where & self.masked, tokens, self.tokens))
 
     def abandon(self, open_masks: Bool[Tensor, "B L"], chosen: Bool[Tensor, "B L"]) -> Canvas:
-        """Return the canvas with a row's open masks abandoned if the model wrote masks into all of them.
+        """Return the canvas with the open masks of a row abandoned if the mask token was chosen for all of them.
 
-        This happens only if the model may propose the mask token (Sampling.propose_mask). At temperature 0 another pass
-        would propose it again; above 0 the authors' code stops there as well.
+        This happens only with `Sampling.propose_mask`. At temperature 0 another pass would propose the mask token
+        again; above 0 the reference code stops in this case as well.
         """
         refused = (~open_masks | (chosen & self.masked)).all(-1, keepdim=True)
         if not self.may_contain(refused):
@@ -195,14 +195,14 @@ class Canvas:
         return replace(self, abandoned=self.abandoned | (open_masks & refused))
 
     def replace_answer(self, tokens: Int[Tensor, "B L"]) -> Canvas:
-        """Return the canvas with all answer tokens replaced, filled ones included; used by token hooks."""
+        """Return the canvas with all answer tokens replaced, filled slots included; used by token hooks."""
         return replace(self, tokens=torch.where(self.answer, tokens, self.tokens))
 
     def crop(self, horizon: Int[Tensor, "B"]) -> Canvas:
-        """Return the canvas with answers shortened to `horizon` slots where that is fewer."""
+        """Return the canvas with answers cut to at most `horizon` slots; columns cut off become padding."""
         horizon = torch.minimum(horizon, self.horizon)
         if not self.may_contain(horizon != self.horizon):
-            return self  # nearly every pass; cached masks stay valid
+            return self  # the usual case; the same object keeps its cached properties
         suffix = (self.suffix - (self.horizon - horizon)).clamp(min=0)
         spans = replace(self.spans, horizon=horizon, suffix=suffix)
         removed = self.answer & ~spans.answer
@@ -213,7 +213,7 @@ class Canvas:
         """The smallest horizon to which each row can be cropped without losing text; at least 1.
 
         Text is every written token before the first end token, and that end token once no mask precedes it. An end
-        token after masks may be cropped: it only shows that the answer ends somewhere before it.
+        token after masks may be cropped, because the answer may end before it.
         """
         column = cached_arange(self.width, self.tokens.device)
         first_end = torch.where(self.ended, column, self.width).amin(-1, keepdim=True)
@@ -236,7 +236,7 @@ class Canvas:
         return replace(written, spans=replace(written.spans, suffix=self.suffix + count))
 
     def insert_masks(self, column: Int[Tensor, "B"], count: Int[Tensor, "B"]) -> Canvas:
-        """Return the canvas with `count` masks inserted before `column`; what follows moves right."""
+        """Return the canvas with `count` masks inserted before `column`; tokens from there on move right."""
         if not self.may_contain(count):
             return self
         horizon = self.horizon + count
@@ -265,17 +265,17 @@ class Canvas:
 class Clock:
     """Step counters per row. Rows count independently, so each row of a batch decodes as it would alone."""
 
-    step: Int[Tensor, "B"]  # steps of the row, from 0
+    step: Int[Tensor, "B"]  # index of the row's next step, from 0
     window: Window  # the current block
     in_window: Int[Tensor, "B"]  # steps the row has spent in this block
     masks_at_start: Int[Tensor, "B"]  # masks in the block when it started
     block_start: Bool[Tensor, "B"]  # whether the next step is the first of the block
     blocks_started: Int[Tensor, "B"]  # blocks the row has started, this one included
-    horizon: Int[Tensor, "B"]  # slots of the row's answer
+    horizon: Int[Tensor, "B"]  # number of slots of the row's answer
 
     @classmethod
     def start(cls, canvas: Canvas) -> Clock:
-        """Return the clock before the first step."""
+        """Return a clock whose first `tick` returns the clock of step 0."""
         before = torch.full_like(canvas.horizon, -1)
         zero = torch.zeros_like(before)
         return cls(before, Window(before, before), zero, zero, zero.bool(), zero, canvas.horizon)
@@ -283,8 +283,8 @@ class Clock:
     def tick(self, canvas: Canvas, block: int | None, active: Bool[Tensor, "B"] | None = None) -> Clock:
         """Return the clock of the next step; only `active` rows advance (None: all).
 
-        A block also restarts when its row was resized: masks and, to the right of the change, columns are different, so
-        schedules restart and caches recompute the row.
+        A resize of a row also counts as a block start, because its masks change and tokens move: schedules start again
+        and caches recompute the row.
         """
         window = canvas.window(block)
         block_start = (window.first != self.window.first) | (window.last != self.window.last)
@@ -324,7 +324,7 @@ def tree_map(function: Callable[..., Tensor], tree: Tree, *others: Tree) -> Tree
 
 
 def tree_tensors(tree: object) -> Iterator[Tensor]:
-    """Iterate over every tensor of a tree, in order."""
+    """Return an iterator over the tensors of a tree, in the order of its fields."""
     tensors: list[Tensor] = []
 
     def collect(tensor: Tensor) -> Tensor:
@@ -336,12 +336,12 @@ def tree_tensors(tree: object) -> Iterator[Tensor]:
 
 
 def tree_to(tree: Tree, device: torch.device) -> Tree:
-    """Return the tree on another device."""
+    """Return the tree with every tensor on `device`."""
     return tree_map(lambda tensor: tensor.to(device), tree)
 
 
 def tree_where(condition: Tensor, new: Tree, old: Tree) -> Tree:
-    """Return the rows of `new` where `condition` [B] holds and those of `old` elsewhere."""
+    """Return a tree with the rows of `new` where `condition` [B] holds and those of `old` elsewhere."""
 
     def pick(fresh: Tensor, kept: Tensor) -> Tensor:
         if fresh is kept:

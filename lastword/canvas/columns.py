@@ -14,9 +14,9 @@ from torch import Tensor
 class Columns:
     """The columns that a forward pass read in each row, from left to right.
 
-    Every row has as many entries as the widest. `read` is False where a shorter row repeats its last column, and in
-    rows that did not participate. Static columns have a fixed number of distinct entries, and `read` is False at those
-    that were not requested.
+    All rows have S entries, as many as the row with the most columns. `read` is False where a row with fewer columns
+    repeats its last one, and in rows that did not participate. Static columns have a fixed number of distinct entries,
+    and `read` is False at those that were not requested.
     """
 
     index: Int[Tensor, "B S"]
@@ -26,32 +26,32 @@ class Columns:
 
     @classmethod
     def from_mask(cls, chosen: Bool[Tensor, "B L"]) -> Columns:
-        """Return the chosen columns; the number of entries follows the widest row."""
+        """Return the chosen columns, with as many entries per row as the row with the most chosen columns."""
         index = column_indices(chosen)
         entry = cached_arange(index.shape[1], index.device)
         return cls(index, entry < chosen.sum(-1, keepdim=True), chosen.shape[1])
 
     @classmethod
     def from_window(cls, first: Int[Tensor, "B"], count: int, chosen: Bool[Tensor, "B L"]) -> Columns:
-        """Return static columns: `count` from `first` on in each row, of which the chosen ones are read."""
+        """Return static columns: `count` adjacent ones per row from `first` on; only chosen ones are read."""
         width = chosen.shape[1]
         index = first.clamp(max=width - count)[:, None] + cached_arange(count, first.device)
         return cls(index, chosen.gather(1, index), width, static=True)
 
     @cached_property
     def participates(self) -> Bool[Tensor, "B"]:
-        """The rows of which any column was read."""
+        """The rows in which any column was read, as booleans."""
         return self.read.any(-1)
 
     @cached_property
     def rows(self) -> Int[Tensor, "A"]:
-        """The rows that were computed: those that participate, or all rows in a static pass."""
+        """The indices of the rows that were computed: the participating ones, or all rows in a static pass."""
         if self.static:
             return cached_arange(len(self.index), self.index.device)
         return self.participates.nonzero()[:, 0]
 
     def gather(self, values: Tensor) -> Tensor:  # [B, L] -> [B, S]
-        """Return the values at the columns that were read; a mask is False where nothing was read."""
+        """Return the values at the columns of `index`; booleans are False at entries that were not read."""
         picked = values.gather(1, self.index)
         return picked & self.read if values.dtype == torch.bool else picked
 
@@ -60,7 +60,7 @@ class Columns:
         out = torch.full((len(values), self.width), fill, dtype=values.dtype, device=values.device)
         if self.static:
             return out.scatter(1, self.index, values.where(self.read, fill))
-        # A repeated column is written again with the value of its first entry.
+        # An entry that repeats a column writes the same value as the first entry of that column.
         return out.scatter(1, self.index, values.gather(1, self._first_entry))
 
     @cached_property
@@ -78,7 +78,7 @@ class Window:
     _masks: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)  # by canvas width
 
     def columns(self, width: int) -> Bool[Tensor, "B L"]:
-        """Return the window as a mask; cached, because several parts need it in every pass."""
+        """Return the window as booleans per column; cached, because several parts need them in every pass."""
         if width not in self._masks:
             column = cached_arange(width, self.first.device)
             self._masks[width] = (column >= self.first[:, None]) & (column < self.last[:, None])
@@ -86,7 +86,7 @@ class Window:
 
 
 def column_indices(chosen: Tensor) -> Tensor:  # bool [B, L] -> [B, R]
-    """Return the indices of the true columns of each row in order; shorter rows repeat their last one.
+    """Return the sorted indices of each row's true columns; rows with fewer of them repeat the last one.
 
     A repeated column is computed and written twice with the same value, which does no harm.
     """
@@ -101,10 +101,10 @@ def column_indices(chosen: Tensor) -> Tensor:  # bool [B, L] -> [B, R]
 
 
 def pack_indices(chosen: Tensor, capacity: int) -> tuple[Tensor, Tensor]:  # bool [N] -> [N], [capacity]
-    """Return the rank of every entry among the chosen ones, and the chosen entries, without a host sync.
+    """Return every entry's rank among the chosen ones, and the chosen indices, without a host synchronisation.
 
-    At most `capacity` entries are chosen. An entry that is not chosen has the rank of the chosen one before it, and
-    unused capacity repeats the first entry.
+    At most `capacity` entries may be chosen. An entry that is not chosen gets the rank of the previous chosen
+    entry, and unused capacity holds index 0.
     """
     rank = chosen.cumsum(0) - 1
     at = torch.where(chosen, rank, capacity).clamp(max=capacity)
@@ -114,12 +114,12 @@ def pack_indices(chosen: Tensor, capacity: int) -> tuple[Tensor, Tensor]:  # boo
 
 @lru_cache(maxsize=256)
 def cached_arange(count: int, device: torch.device) -> Int[Tensor, "N"]:
-    """Return 0, 1, ... `count` - 1. Every pass needs it many times, so it is cached; do not modify it."""
+    """Return the numbers from 0 to `count` - 1 as a cached tensor, which must not be modified."""
     return torch.arange(count, device=device)
 
 
 def first_true(chosen: Tensor) -> Tensor:  # bool [B, N] -> [B]
-    """Return the index of each row's first true entry, or N; `argmax` does not guarantee the first."""
+    """Return the index of each row's first true entry, or N without one; `argmax` might return a later one."""
     count = chosen.shape[-1]
     return torch.where(chosen, cached_arange(count, chosen.device), count).amin(-1)
 

@@ -33,8 +33,8 @@ def is_plain_tensor(value: object) -> TypeGuard[Tensor]:
 class TokenIds:
     """Special token ids of a checkpoint and the size of its vocabulary.
 
-    `end` closes a document and, in most checkpoints, also fills the canvas after it. A chat model may close its turn
-    with other tokens, `turn_ends`. Any of them ends an answer.
+    `end` closes a document and, in most checkpoints, also fills the slots after it. A chat model may close its turn
+    with one of `turn_ends` instead. Each of these tokens ends an answer.
     """
 
     mask: int
@@ -58,5 +58,5 @@ class TokenIds:
 
     @cached_property
     def ends(self) -> tuple[int, ...]:
-        """Every id that ends an answer, the document end first."""
+        """All ids that end an answer, without duplicates, the document end first."""
         return tuple(dict.fromkeys((self.end, *self.turn_ends)))

@@ -1,1 +1,1 @@
-"""Decoding: the loop, one step, and the state it carries."""
+"""Decoding: the loop, one step, and the state that one step passes to the next."""

@@ -1,4 +1,4 @@
-"""Capture a decoding step as a CUDA graph and replay it."""
+"""CUDA graphs: capture and replay of decoding steps, and the captured steps of each model."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from lastword.canvas.canvas import tree_map, tree_tensors
 from lastword.decoding.step import BatchState, Phase
 from lastword.models.kernels.attention import plan_for_shape
 
-MAX_GRAPHS = 48  # per model; the one that was used longest ago is dropped
-MAX_COUNTED = 4096  # step shapes that are counted before they are captured
+MAX_GRAPHS = 48  # per model; beyond that, the least recently used one is dropped
+MAX_COUNTED = 4096  # keys whose requests are counted; with more, all counts restart
 
 log = logging.getLogger("lastword")
 
@@ -25,23 +25,23 @@ StepFunction = Callable[[BatchState], BatchState]
 
 
 class CapturedStep:
-    """A step over rows whose tensors keep their addresses: one kernel launch and no work on the host.
+    """A decoding step captured as a CUDA graph, which reads and writes one state at fixed addresses.
 
-    Only parts that declare themselves capturable are captured. If the capture fails all the same, `failure`
-    holds the reason, a warning is logged, and the caller runs the step uncaptured.
+    Only steps of recipes whose parts are declared capturable are captured. If a capture fails nevertheless,
+    `failure` holds the reason, a warning is logged, and the caller runs the step uncaptured.
     """
 
     def __init__(self, step: StepFunction, state: BatchState, pool: Any = None) -> None:
         self._state = tree_map(torch.clone, state)
         self._status = torch.empty((2, *state.phase.shape), dtype=torch.long, pin_memory=True)
-        self._step = step  # its tensors are read by every replay
+        self._step = step  # kept alive, because every replay reads its tensors
         self._graph: torch.cuda.CUDAGraph | None = None
         self.failure: str | None = None
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         try:
             with torch.cuda.stream(side), plan_for_shape():
-                for _ in range(2):  # compile kernels, create handles and storage
+                for _ in range(2):  # warm-up: compiles kernels, creates library handles and cache storage
                     step(self.state)
             torch.cuda.current_stream().wait_stream(side)
             graph = torch.cuda.CUDAGraph()
@@ -51,20 +51,20 @@ class CapturedStep:
         except Exception as error:
             torch.cuda.current_stream().wait_stream(side)
             first: BaseException = error
-            while first.__context__ is not None:  # leaving a failed capture raises as well
+            while first.__context__ is not None:  # the first error; leaving a failed capture raises another one
                 first = first.__context__
             self.failure = str(first).partition("\n")[0]
             log.warning("a decoding step could not be captured as a CUDA graph and runs slower: %s", self.failure)
 
     @property
     def state(self) -> BatchState:
-        """The graph's state: the same tensors in new objects, without cached properties."""
+        """The tensors that the graph reads and writes, in new objects without outdated cached properties."""
         return tree_map(lambda tensor: tensor, self._state)
 
     def __call__(self, state: BatchState, *, once: bool = False, min_changed: int = 1) -> BatchState:
-        """Replay the step until `min_changed` rows change phase or length, or one grows; or `once`.
+        """Replay the step and return the state after it, which the next call overwrites.
 
-        The next call overwrites the returned state.
+        Without `once`, replay until `min_changed` rows change phase or horizon, one grows or fails, or all are done.
         """
         if self._graph is None:
             raise RuntimeError(f"this step was not captured: {self.failure}")
@@ -75,13 +75,13 @@ class CapturedStep:
             self._graph.replay()
             after = self._read_status()
             changed = int((after != before).any(0).sum())
-            running = 0 < int(after[0].max()) <= int(Phase.BLOCK_START)  # and no row has a fault
+            running = 0 < int(after[0].max()) <= int(Phase.BLOCK_START)  # some row has masks, and none has an error
             # A row that has grown may need more columns than the graph computes.
             if once or changed >= min_changed or not running or bool((after[1] > before[1]).any()):
                 return self.state
 
     def _read_status(self) -> Tensor:  # [2, B]
-        """Copy phase and horizon of every row to the host; the only time that the host waits for the pass."""
+        """Return phase and horizon of every row in a reused host tensor; only here does the host wait for the GPU."""
         for host, tensor in zip(self._status, (self._state.phase, self._state.canvas.horizon)):
             host.copy_(tensor, non_blocking=True)
         if self._state.phase.is_cuda:
@@ -90,17 +90,17 @@ class CapturedStep:
 
 
 class GraphCache:
-    """The captured steps of one model by shape, and the cache storage that they read and write."""
+    """The captured steps of one model by step shape, and the cache storage that they read and write."""
 
     def __init__(self) -> None:
-        self.in_use = Lock()  # held by the one decoding run that replays graphs
+        self.in_use = Lock()  # held by the decoding run that replays graphs: one per model at a time
         self._storages: dict[Hashable, Any] = {}
         self._captured: dict[Hashable, CapturedStep] = {}
         self._requested: Counter[Hashable] = Counter()
-        self._pool: Any = None  # graphs are replayed one at a time, so they share their memory
+        self._pool: Any = None  # memory of all graphs, shared because only one is replayed at a time
 
     def storage(self, key: Hashable, create: Callable[[], Any]) -> Any:
-        """Return the cache storage for rows of one shape; one at a time, since graphs hold its addresses."""
+        """Return the cache storage of a key; a new key drops the previous storage and the graphs that use it."""
         if key not in self._storages:
             self._storages.clear()
             self.clear()
@@ -108,16 +108,16 @@ class GraphCache:
         return self._storages[key]
 
     def clear(self) -> None:
-        """Drop all graphs, because the addresses that they hold are out of date."""
+        """Drop all graphs; called when tensors whose addresses they hold were replaced."""
         self._captured.clear()
         self._pool = None
 
     def captured(
         self, key: Hashable, capture: Callable[[Any], CapturedStep], min_requests: int = 0
     ) -> CapturedStep | None:
-        """Return the captured step of a shape; capture it after more than `min_requests` requests.
+        """Return the captured step of a key; None for the first `min_requests` requests of that key.
 
-        `capture` is called with the memory pool that graphs share. A step whose capture failed is returned
+        The next request calls `capture` with the graphs' memory pool. A step whose capture failed is returned
         too: see `CapturedStep.failure`.
         """
         step = self._captured.pop(key, None)
@@ -148,7 +148,7 @@ def graphs_of(model: Any) -> GraphCache:
 
 
 def _copy(new: BatchState, old: BatchState) -> None:
-    """Copy what has changed, all tensors of a dtype in one kernel."""
+    """Copy the tensors of `new` into those of `old`, except shared ones, with one kernel per dtype."""
     by_dtype: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
     for target, source in zip(tree_tensors(old), tree_tensors(new)):
         if source is not target:

@@ -1,4 +1,4 @@
-"""Run the model on the columns that a step needs, and count the cost."""
+"""Forward passes: their input columns, the calls of the model, user hooks, and the cost per row."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ from lastword.validation import check_callable, check_type, short_repr
 
 
 class PackedCapacity(NamedTuple):
-    """The sizes of a pass over packed rows; rows that need less leave the rest unused."""
+    """The tensor sizes of a pass over packed rows, which may fill less than these sizes."""
 
-    tokens: int  # of all rows together
-    read: int  # of these, columns to read
-    slots: int  # of the longest answer
+    tokens: int  # tokens of all rows together
+    read: int  # columns to read in all rows together
+    slots: int  # slots of the longest answer
 
 
 class StaticColumns(NamedTuple):
     """The columns that a static pass with a cache recomputes in every row."""
 
     columns: Int[Tensor, "B R"]
-    counts: Int[Tensor, "B"]  # of them not padding
+    counts: Int[Tensor, "B"]  # how many of a row's columns are not padding
 
 
 @dataclass(frozen=True, eq=False)
 class PassInputs:
-    """Which columns a forward pass reads and computes.
+    """The columns that a forward pass reads, and the columns that it computes.
 
-    By default it computes every valid column. With a cache a dynamic pass computes the `stale` columns and a
-    static pass the `recompute` columns; without one, a static pass computes the columns `row` of a single
-    row, or the rows in `active` packed side by side.
+    By default a pass computes all valid columns. With a cache, a dynamic pass computes the `stale` columns and
+    a static pass the `recompute` columns. Without a cache, a static pass computes the columns `row` of a single
+    row, or the `active` rows packed side by side.
     """
 
-    columns: Columns  # to read
-    visible: Bool[Tensor, "B L"] | None = None  # dynamic: columns that exist for this pass; None: the valid ones
+    columns: Columns  # columns to read
+    visible: Bool[Tensor, "B L"] | None = None  # columns that exist for a dynamic pass; None: all valid ones
     stale: Bool[Tensor, "B L"] | None = None
     recompute: StaticColumns | None = None
-    row: range | None = None  # the prompt and answer of a single row, if the host knows where they lie
+    row: range | None = None  # prompt and answer of a single row; None: several rows, or unknown on the host
     packed: PackedCapacity | None = None
     active: Bool[Tensor, "B"] | None = None
 
 
 class Forward:
-    """The only caller of the model: runs one forward pass, draws candidates and adds the cost."""
+    """The only caller of the model, which runs a forward pass, draws candidate tokens and adds up the cost."""
 
     def __init__(
         self,
@@ -66,11 +66,11 @@ class Forward:
         hook: LogitsHook | None = None,
         exceed_max_seq_len: bool = False,
     ) -> None:
-        self.generators = generators  # of the rows in the batch
+        self.generators = generators  # one per row of the batch
         self._model, self._sampling, self._hook = model, sampling, hook
         self._exceed_max_seq_len = exceed_max_seq_len
-        self._stored: Canvas | None = None  # the canvas that the cache storage was computed from
-        # On a GPU the model returns hidden states, so that logits can be computed a few columns at a time.
+        self._stored: Canvas | None = None  # the canvas of the last pass that wrote to the cache storage
+        # On a GPU the model returns hidden states, from which logits are computed a few columns at a time.
         self._returns_states = model.device.type == "cuda" and hasattr(model, "states")
 
     def __call__(
@@ -78,8 +78,8 @@ class Forward:
     ) -> tuple[Prediction, BatchCost]:
         """Return the predictions for `inputs.columns` and the cost after the pass.
 
-        A row of which no column is read does not participate and pays nothing. A static pass computes every
-        row all the same, because it does not ask the device which rows participate.
+        A row participates, and its cost grows, only if a column of it is read. A static pass computes all rows,
+        because finding out on the host which rows participate would need a synchronisation.
         """
         columns, guidance = inputs.columns, self._sampling.guidance
         if not canvas.static and not self._exceed_max_seq_len:
@@ -95,7 +95,7 @@ class Forward:
             cost = cost.add_pass(columns.participates, attended, attended, passes=0)
             base, conditional = unconditional.whole, logits.whole
             guided = base + (1 + guidance) * (conditional - base)
-            # A token that both branches rule out stays ruled out: -inf minus -inf is NaN.
+            # Equal logits are kept, because the guided logit would be NaN where both branches have -inf.
             logits = Logits.of(torch.where(conditional == base, conditional, guided))
         if self._hook is not None:
             hooked = self._hook(step, canvas, columns, logits.whole)
@@ -105,7 +105,7 @@ class Forward:
     def _compute(
         self, canvas: Canvas, inputs: PassInputs, storage: CacheStorage | None
     ) -> tuple[Logits, Int[Tensor, "B"] | None]:
-        """Return the logits and the number of tokens computed in each row (None: all attended ones)."""
+        """Return the logits and the number of tokens computed per row, or None if it is all visible columns."""
         if inputs.recompute is not None and isinstance(storage, KVStorage):
             return self._cached_static(canvas, inputs.columns, inputs.recompute, inputs.row, storage)
         if inputs.packed is not None and inputs.active is not None:
@@ -119,7 +119,7 @@ class Forward:
         return self._full(canvas, inputs.columns, visible), None
 
     def _run(self, tokens: Tensor, read: Tensor, **arguments: Any) -> Tensor:
-        """Call the model: logits [A, S, V], or hidden states where it returns them."""
+        """Return the model's logits [A, S, V], or on a GPU its hidden states [A, S, W] if it has `states`."""
         if self._returns_states:
             return self._model.states(tokens, read, **arguments)  # type: ignore[attr-defined]
         return check_logits(self._model(tokens, read, **arguments), read.shape, self._model)
@@ -135,7 +135,7 @@ class Forward:
         return Logits(output, head, model.ids.vocab_size, packed)
 
     def _full(self, canvas: Canvas, columns: Columns, visible: Bool[Tensor, "B L"]) -> Logits:
-        """Compute all visible columns of the participating rows."""
+        """Return the logits of a pass over all visible columns of the participating rows."""
         rows, device = columns.rows, self._model.device
         visible = visible[rows]
         used = visible.any(0).nonzero()[:, 0]
@@ -149,7 +149,7 @@ class Forward:
         return self._logits(output)
 
     def _packed(self, canvas: Canvas, columns: Columns, active: Bool[Tensor, "B"], capacity: PackedCapacity) -> Logits:
-        """Compute all columns of the active rows, packed side by side without padding."""
+        """Return the logits of a pass over the active rows, packed side by side without padding."""
         model: Any = self._model
         valid = canvas.valid & active[:, None]
         states = model.states(canvas.tokens, columns.index, valid=valid, capacity=capacity.tokens)
@@ -159,10 +159,10 @@ class Forward:
     def _cached_static(
         self, canvas: Canvas, columns: Columns, recompute: StaticColumns, row: range | None, storage: KVStorage
     ) -> tuple[Logits, Int[Tensor, "B"]]:
-        """Compute the same number of columns in every row and take the others from storage."""
+        """Recompute equally many columns in every row; return the logits and the tokens computed per row."""
         only = None if row is None else slice(row.start, row.stop)
         part = RowKVStorage(storage, columns.rows, recompute.columns, recompute.counts, uniform=True, span=only)
-        # Unread entries repeat the last column: a model may need another column to predict the first one.
+        # Unread entries point to the last column: to read the first, Dream computes one more column.
         read = columns.index.where(columns.read, columns.index[:, -1:])
         output = self._run(canvas.tokens, read, valid=canvas.valid, stale=recompute.columns, storage=part)
         self._stored = canvas
@@ -176,14 +176,14 @@ class Forward:
         stale: Bool[Tensor, "B L"],
         storage: CacheStorage,
     ) -> tuple[Logits, Int[Tensor, "B"]]:
-        """Compute the stale columns and take the others from storage.
+        """Compute the stale columns in each row; return the logits and the tokens computed per row.
 
-        Rows that recompute everything, rows that recompute their answer and all other rows are computed in
-        separate model calls, so that no row is padded to the width of another kind.
+        Rows with all columns stale, rows with the whole answer stale and all other rows are computed in
+        separate model calls, so that no row is padded to the width of another group.
         """
         storage.fit(canvas.width)
         if self._stored is not None:
-            # Whatever the cache policy says, stored keys of tokens that moved are out of date.
+            # Stored keys of a row are outdated if written tokens moved or changed, even if the cache keeps them.
             moved = canvas.changed_since(self._stored)[:, None]
             stale = stale | (canvas.answer & visible & moved)
         self._stored = canvas
@@ -241,7 +241,7 @@ def _check_hooked(returned: object, logits: Tensor) -> Tensor:
 
 
 def _without_prompt(canvas: Canvas) -> Canvas:
-    """Return the canvas of the unconditional branch: the prompt masked, the answer unchanged."""
+    """Return the canvas of guidance's unconditional branch: masks instead of the prompt, the same answer."""
     return replace(canvas, tokens=torch.where(canvas.answer, canvas.tokens, canvas.ids.mask))
 
 
@@ -251,13 +251,13 @@ TokensHook = Callable[[int | None, Canvas], Tensor]
 
 @dataclass(frozen=True)
 class Hooks:
-    """Functions that are called around every forward pass.
+    """User functions that change the logits of a pass, or the tokens between passes.
 
-    `logits(step, canvas, columns, logits)` returns the logits [A, S, V] to use instead, where A are the rows
-    that participate (`columns.rows`) and S the columns read in each (`columns.index`).
+    `logits(step, canvas, columns, logits)` returns replacement logits [A, S, V] for the A participating rows
+    (`columns.rows`), the S columns read in each (`columns.index`) and the V tokens of the vocabulary.
 
-    `tokens(step, canvas)` returns the tokens [B, L] to continue with. It is called with step None before the
-    first pass and then after every pass. It may rewrite answers; changes to prompts are ignored.
+    `tokens(step, canvas)` returns the tokens [B, L] with which decoding continues. It is called with step None
+    before the first pass and then after every pass. It may rewrite answers; changes to prompts are ignored.
     """
 
     logits: LogitsHook | None = None
@@ -271,12 +271,12 @@ class Hooks:
 
     @classmethod
     def check(cls, owner: str, value: object) -> None:
-        """Raise WrongTypeError for anything but Hooks, such as a bare function."""
+        """Raise WrongTypeError unless a value is an instance of Hooks; a bare function is not."""
         expected = "lastword.Hooks(logits=function) or lastword.Hooks(tokens=function)"
         check_type(owner, "hooks", value, cls, expected)
 
     def after(self, step: int | None, canvas: Canvas) -> Canvas:
-        """Return the canvas after the tokens hook, if there is one."""
+        """Return the canvas with the answer tokens that the tokens hook returns; unchanged without a hook."""
         if self.tokens is None:
             return canvas
         tokens = self.tokens(step, canvas)
@@ -298,7 +298,7 @@ class Hooks:
 
 
 class TokenCost(NamedTuple):
-    """The cost of one row as plain numbers."""
+    """The cost of one row, as ints on the host."""
 
     forward_passes: int
     tokens_computed: int
@@ -307,11 +307,11 @@ class TokenCost(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class BatchCost:
-    """Forward passes, tokens computed by them, and pairs of tokens that attended to each other, per row.
+    """The forward passes, tokens computed and attention pairs of every row.
 
-    Forward passes alone mislead once the canvas varies. Padding is not counted, so a row costs the same in
-    a batch as alone; guidance computes every token twice within one pass. Where layers compute different
-    numbers of tokens, their mean counts, rounded up.
+    Forward passes are not comparable between canvases of different sizes. Padding is not counted, so a row
+    costs the same in a batch as alone. Guidance computes every token twice within one pass. If layers compute
+    different numbers of tokens, the mean over the layers is counted, rounded up.
     """
 
     forward_passes: Int[Tensor, "B"]
@@ -325,13 +325,13 @@ class BatchCost:
 
     @classmethod
     def stack(cls, costs: Sequence[TokenCost]) -> BatchCost:
-        """Return the costs of several rows as one batch."""
+        """Return the costs of several rows as one batch, on the CPU."""
         return cls(*(torch.tensor(numbers) for numbers in zip(*costs)))
 
     def add_pass(
         self, participates: Bool[Tensor, "B"], tokens: Int[Tensor, "B"], attended: Int[Tensor, "B"], *, passes: int = 1
     ) -> BatchCost:
-        """Return the cost after a pass over some rows; the second branch of guidance has `passes=0`."""
+        """Return the cost after one more pass of the participating rows; guidance's second branch has `passes=0`."""
         computed = tokens * participates
         return BatchCost(
             self.forward_passes + passes * participates,

@@ -29,15 +29,15 @@ __all__ = ["Step", "decode"]
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """The state after one decoding step: forward pass, choice of masks, write, length revision.
+    """The state after one decoding step, or after several that were replayed as CUDA graphs.
 
-    There is one row per prompt, or fewer if `max_batch_size` is smaller; `request_ids` holds the prompt of
-    each row. `prediction` holds the logits of the pass, so a list of all steps needs much memory.
+    The batch has one row per prompt, or `max_batch_size` rows if there are more prompts; `request_ids` maps
+    rows to prompts. `prediction` holds the logits of the pass, so a list of all steps needs much memory.
     """
 
-    clock: Clock
-    canvas: Canvas
-    requests: tuple[PlannedRequest, ...]  # of every row, its current or latest request
+    clock: Clock  # before the step
+    canvas: Canvas  # after the step, as is `cost`
+    requests: tuple[PlannedRequest, ...]  # of every row; of a free row, the request that it had last
     cost: BatchCost
     recipe: Recipe  # resolved
     request_ids: tuple[int | None, ...]  # index of the prompt in every row; None: the row is free
@@ -47,22 +47,22 @@ class Step:
 
     @property
     def plan(self) -> Plan:
-        """The plan of every row."""
+        """The plans of all rows, as one Plan."""
         return Plan.concat([request.plan for request in self.requests])
 
     @property
     def probe_cost(self) -> BatchCost:
-        """The cost of planning every row."""
+        """The cost of the probes from which the length of each row was planned."""
         return BatchCost.stack([request.probe_cost for request in self.requests])
 
     @property
     def chosen(self) -> Bool[Tensor, "B L"]:
-        """The masks of `prediction.canvas` that were filled in this step."""
+        """The masks of `prediction.canvas` that this step filled; SettingError if the step was replayed."""
         return self._details.chosen
 
     @property
     def prediction(self) -> Prediction:
-        """The prediction of this step's forward pass."""
+        """The prediction of this step's forward pass; SettingError if the step was replayed."""
         return self._details.prediction
 
     @property
@@ -91,14 +91,14 @@ def decode(
     """Decode prompts of token ids and return an iterator over all steps. Each row is decoded as if it were alone.
 
     Args:
-        generators: random generators, one per prompt.
+        generators: random generators, one per prompt; by default prompt i has seed i.
         hooks: functions that change logits or tokens between steps.
         exceed_max_seq_len: allow rows that are longer than the model's context.
-        in_chat: whether prompts went through the chat template, to be compared with a calibration.
+        in_chat: whether prompts use the chat template (None: unknown); a calibration holds for one kind of prompt.
         max_batch_size: number of rows decoded together; a waiting prompt takes the place of a finished row.
-        max_new_tokens: a cap on the answer of each prompt, whatever its length policy plans.
-        plans: plans made before, with their costs; a prompt with a plan is not probed again.
-        use_cuda_graphs: replay steps as CUDA graphs where the device and the recipe's parts allow it.
+        max_new_tokens: a cap on the slots of each answer, whatever its length policy plans.
+        plans: results of `plan_lengths`, one per prompt; a prompt with None is planned here.
+        use_cuda_graphs: replay steps as CUDA graphs if the device and the recipe's parts allow it.
     """
     check_model(model)
     recipe = check_request("decode", recipe, in_chat, exceed_max_seq_len)
@@ -147,7 +147,7 @@ def _check_count(name: str, values: Sized, prompts: Sized) -> None:
 
 
 def _check_plans(plans: Sequence[object]) -> None:
-    """Raise an error for anything but plans with their costs, or None for a prompt without one."""
+    """Raise WrongTypeError unless every element is a plan with its cost, or None."""
     check_list("decode", "plans", plans, "a list of plans and their costs, one per prompt")
     for plan in plans:
         if plan is not None and not (isinstance(plan, tuple) and [*map(type, plan)] == [Plan, TokenCost]):
@@ -171,7 +171,7 @@ def decode_prompts(
     plans: Sequence[tuple[Plan, TokenCost] | None] | None = None,
     use_cuda_graphs: bool = False,
 ) -> Iterator[Step]:
-    """Decode validated prompts with a common limit, like `decode`, without checking the arguments."""
+    """Decode like `decode`, for validated prompts with a common length limit; arguments are not checked."""
     longest = max(map(len, prompts))
     recipe = resolve_checked(recipe, model, longest, in_chat=in_chat, exceed_max_seq_len=exceed_max_seq_len)
     batch_size = min(max_batch_size or len(prompts), len(prompts))
@@ -200,10 +200,10 @@ def decode_steps(
     use_cuda_graphs: bool = False,
     pool_tokens: int | None = None,
 ) -> Generator[Step, None, None]:
-    """Decode the requests of a queue with a resolved recipe until no row is running.
+    """Decode the requests of a queue with a resolved recipe and yield every step, until no row is running.
 
     Prompts have at most `max_prompt_tokens` tokens. With `pool_tokens`, a cache whose passes have static
-    shapes keeps its rows in a pool of that many tokens, in which each row reserves what it is likely to need.
+    shapes stores all rows in one pool of that many tokens; each row occupies its reserved tokens.
     """
     forward = Forward(
         model, recipe.sampling, RowGenerators([]), hook=hooks.logits, exceed_max_seq_len=exceed_max_seq_len

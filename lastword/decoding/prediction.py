@@ -20,16 +20,16 @@ from lastword.survival.interpretation import token_probabilities
 
 # Logits are computed and converted to float32 or float64 in chunks of at most this many numbers (128 MB).
 MAX_CHUNK_NUMBERS = 2**25
-COLUMN_MULTIPLE = 256  # large chunks have a multiple of this many columns, the tile of a matrix product
+COLUMN_MULTIPLE = 256  # larger chunks have a multiple of this many columns, a tile of a matrix product
 
 
 class Logits:
-    """Logits [A, S, V] of the participating rows, computed from hidden states [A, S, W] by the output head.
+    """Logits [A, S, V] of A participating rows, S columns and V tokens, computed from hidden states [A, S, W].
 
     Logits of few columns are computed at once and cached. For many columns, such as those of a probe, a GPU computes
     them chunk by chunk, and the whole tensor only on request: 1024 columns of a vocabulary of 126k take 260 MB in bf16.
 
-    The states may be packed, [1, N, W]; then `packed` [A, S] is the index of the state of every column.
+    States may be packed [1, N, W]; then `packed` [A, S] holds the index of each column's state.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Logits:
 
     @classmethod
     def of(cls, logits: Tensor) -> Logits:
-        """Wrap logits that a model returned."""
+        """Return `Logits` that hold computed logits [A, S, V], as a model without `states` or a hook returns them."""
         return cls(logits, lambda same: same, logits.shape[-1])
 
     @property
@@ -57,13 +57,13 @@ class Logits:
         return self._head(self._states).flatten(0, 1)
 
     def unpack(self, values: Tensor) -> Tensor:  # [N, ...] -> [A, S, ...]
-        """Return the values of every state at the columns that are read."""
+        """Return values computed per hidden state, arranged by row and column."""
         if self._packed is None:
             return values.view(*self.state_shape, *values.shape[1:])
         return values[self._packed]
 
     def chunks(self) -> Iterator[Tensor]:  # [n, V]
-        """Yield the logits of all states, a chunk at a time."""
+        """Yield the logits of all hidden states, one chunk of states at a time."""
         size = max(1, MAX_CHUNK_NUMBERS // self.shape[-1])
         if size > COLUMN_MULTIPLE:
             size -= size % COLUMN_MULTIPLE
@@ -80,37 +80,37 @@ class Prediction:
     """The result of one forward pass: candidate tokens and scores of the columns that were read.
 
     Scores are tensors [B, S] on the device of the canvas, in the order of `columns`; each is computed on first use.
-    Columns that were not read hold a value that no rule chooses. Confidence, margin and entropy are computed in float32
-    whatever the dtype of the model: bf16 rounds everything above 0.998 to 1, which would turn a ranking into ties.
+    Entries that were not read hold the worst value of a score. Confidence, margin and entropy are computed in float32
+    whatever the dtype of the model: bf16 rounds all numbers above 0.998 to 1, which would create ties in a ranking.
     """
 
-    scores: Logits  # of the rows in columns.rows
+    scores: Logits  # logits of the rows in columns.rows
     columns: Columns
     canvas: Canvas  # before the pass
     sampling: Sampling
     generators: RowGenerators
-    candidates: Int[Tensor, "..."]  # of every state
-    summary: LogitSummary | None  # all scores, if a kernel computed them
-    invalid_rows: Bool[Tensor, "B"] | None  # in a static pass: rows without a best token
+    candidates: Int[Tensor, "..."]  # one token per hidden state, of shape scores.state_shape
+    summary: LogitSummary | None  # all scores, if a GPU kernel computed them in one read
+    invalid_rows: Bool[Tensor, "B"] | None  # rows whose logits are NaN or infinite; None: dynamic pass
 
     @classmethod
     def from_logits(
         cls, logits: Tensor | Logits, columns: Columns, canvas: Canvas, sampling: Sampling, generators: RowGenerators
     ) -> Prediction:
-        """Draw the candidate tokens and return the prediction.
+        """Draw the candidate tokens and return the prediction; invalid logits raise NumericError in a dynamic pass.
 
-        Tokens are drawn before any rule draws which masks to fill, as in the reference code.
+        Rules that choose masks at random draw after this, as in the reference code.
         """
         scores = Logits.of(logits) if isinstance(logits, Tensor) else logits
         summary = LogitSummary.compute(scores, canvas, sampling)
         if summary is None:
             candidates, best = _candidates(scores, columns, canvas, sampling, generators)
         else:
-            # The normaliser is not finite if any token, not only the best one, is NaN.
+            # `logsumexp` is added because it is not finite if the logit of any token is NaN.
             best = summary.summary.candidate_logit + summary.summary.logsumexp
             candidates = summary.summary.candidate.view(scores.state_shape)
         prediction = cls(scores, columns, canvas, sampling, generators, candidates, summary, None)
-        finite = (best - best) == 0  # inf - inf is NaN
+        finite = (best - best) == 0  # False for NaN, inf and -inf, since inf - inf is NaN
         if canvas.static:
             invalid = ~scores.unpack(finite.flatten()).to(canvas.device) & columns.read
             return replace(prediction, invalid_rows=invalid.any(-1))
@@ -120,16 +120,16 @@ class Prediction:
 
     @property
     def logits(self) -> Float[Tensor, "A S V"]:
-        """The logits of the rows in `columns.rows`."""
+        """The logits of the rows in `columns.rows`, computed as a whole and kept."""
         return self.scores.whole
 
     @cached_property
     def read_mask(self) -> Bool[Tensor, "B L"]:
-        """Columns of the canvas that were read."""
+        """The columns of the canvas that were read, as booleans."""
         return self.columns.scatter(self.columns.read)
 
     def covers_all(self, wanted: Bool[Tensor, "B L"]) -> Bool[Tensor, "B"]:
-        """Return the rows that participated in the pass and of which it read all `wanted` columns."""
+        """Return for each row whether it participated in the pass and all its `wanted` columns were read."""
         return self.columns.participates & ~(wanted & ~self.read_mask).any(-1)
 
     @cached_property
@@ -144,7 +144,7 @@ class Prediction:
 
     @cached_property
     def argmax_tokens(self) -> Int[Tensor, "B S"]:
-        """The token with the largest logit, whatever sampling allows or draws; the mask token elsewhere."""
+        """The token with the largest raw logit, before sampling settings; the mask token where not read."""
         if self.summary is not None:
             return self._rows(self.summary.summary.argmax, self.canvas.ids.mask)
         best = torch.cat([part.argmax(-1) for part in self.scores.chunks()])
@@ -152,7 +152,7 @@ class Prediction:
 
     @cached_property
     def confidence(self) -> Float[Tensor, "B S"]:
-        """The probability of the candidate."""
+        """The probability of the candidate in the scored distribution; -inf where not read."""
 
         def score(logits: Tensor, candidate: Tensor) -> Tensor:
             return (logits.gather(1, candidate[:, None])[:, 0] - logits.logsumexp(-1)).exp()
@@ -161,7 +161,7 @@ class Prediction:
 
     @cached_property
     def margin(self) -> Float[Tensor, "B S"]:
-        """The largest minus the second largest probability."""
+        """The largest minus the second largest probability of the scored distribution; -inf where not read."""
 
         def score(logits: Tensor, candidate: Tensor) -> Tensor:
             best, second = logits.topk(2).values.unbind(-1)
@@ -172,7 +172,7 @@ class Prediction:
 
     @cached_property
     def entropy(self) -> Float[Tensor, "B S"]:
-        """The entropy of the scored distribution, in nats; infinite where not read."""
+        """The entropy of the scored distribution, in nats; inf where not read."""
 
         def score(logits: Tensor, candidate: Tensor) -> Tensor:
             probability = logits.softmax(-1)
@@ -182,7 +182,7 @@ class Prediction:
 
     @cached_property
     def gap(self) -> Float[Tensor, "B S"]:
-        """The largest minus the second largest raw logit."""
+        """The largest minus the second largest raw logit; -inf where not read."""
         if self.summary is not None:
             return self._rows(self.summary.summary.gap, -torch.inf)
         gaps = []
@@ -194,7 +194,7 @@ class Prediction:
     def probability_of(self, *ids: int) -> Float[Tensor, "B S"]:
         """Return the probability that the token of a column is one of `ids`, in float64; 0 where not read.
 
-        It is the probability of the model, which no sampling setting changes.
+        It is computed from the raw logits, before sampling settings.
         """
         if self.summary is not None and (probability := self.summary.probability_of(ids)) is not None:
             return self._rows(probability, 0.0)
@@ -203,13 +203,13 @@ class Prediction:
 
     @cached_property
     def end_probability(self) -> Float[Tensor, "B S"]:
-        """The probability of any end token."""
+        """The probability that the token of a column is an end token, in float64; 0 where not read."""
         return self.probability_of(*self.canvas.ids.ends)
 
     def _score(
         self, name: str, score: Callable[[Tensor, Tensor], Tensor], unread: float = -torch.inf
     ) -> Float[Tensor, "B S"]:
-        """Compute a score from the logits that rules see and the candidates, or take it from the summary."""
+        """Return the score `name` from the summary, or computed by `score` from scored logits and candidates."""
         if self.summary is not None:
             return self._rows(getattr(self.summary.summary, name), unread)
         values, start = [], 0
@@ -223,7 +223,7 @@ class Prediction:
         return self._rows(scores, unread)
 
     def _rows(self, values: Tensor, unread: int | float) -> Tensor:  # [N] -> [B, S]
-        """Return values of the computed rows at their place among all rows."""
+        """Return values given per hidden state as a tensor over all rows, with `unread` where not read."""
         shape, device = self.columns.index.shape, self.canvas.device
         rows = self.scores.unpack(values.flatten()).to(device)
         if not self.columns.static:
@@ -234,7 +234,7 @@ class Prediction:
 
 
 class LogitSummary(NamedTuple):
-    """All scores of every column, which a kernel computes while it reads the logits once."""
+    """The scores of every column, computed by a GPU kernel in one read of the logits."""
 
     summary: ColumnScores  # [A * S]
     ends: Float[Tensor, "N E"]  # logits of the end tokens
@@ -242,7 +242,7 @@ class LogitSummary(NamedTuple):
 
     @classmethod
     def compute(cls, scores: Logits, canvas: Canvas, sampling: Sampling) -> LogitSummary | None:
-        """Return the summary on a GPU, unless tokens are sampled; None: scores are computed on request."""
+        """Return the summary; None without a GPU or with sampling, where scores are computed on first use."""
         if scores.device.type != "cuda" or sampling.temperature > 0 or sampling.score != "model":
             return None
         banned, unscored = sampling.banned_ids(canvas.ids), sampling.unscored_ids(canvas.ids)
@@ -254,7 +254,7 @@ class LogitSummary(NamedTuple):
         return cls(ColumnScores(*values), ends, tuple(end_ids))
 
     def probability_of(self, ids: Sequence[int]) -> Tensor | None:
-        """Return the probability of any of these end tokens, in float64; None if one is not an end token."""
+        """Return the summed probability of the end tokens `ids`, in float64; None if one is not an end token."""
         if not set(ids) <= set(self.ids):
             return None
         columns = [self.ends[:, self.ids.index(end)] for end in ids]
@@ -265,7 +265,7 @@ class LogitSummary(NamedTuple):
 def _candidates(
     scores: Logits, columns: Columns, canvas: Canvas, sampling: Sampling, generators: RowGenerators
 ) -> tuple[Tensor, Tensor]:
-    """Return the candidate tokens [A, S] and the best score of every column."""
+    """Return the candidates, one per hidden state, and numbers that are not finite where logits are invalid."""
     if sampling.temperature == 0:
         parts = [first_argmax(sampling.candidate_logits(chunk, canvas.ids)) for chunk in scores.chunks()]
         best, index = (torch.cat(values) for values in zip(*parts))
@@ -276,20 +276,20 @@ def _candidates(
     tokens = torch.zeros(logits.shape[:2], dtype=torch.long, device=logits.device)
     participates = columns.participates.tolist()
     for place, row in enumerate(columns.rows.tolist()):
-        if participates[row]:  # other rows must not draw, so that they draw the same numbers as alone
+        if participates[row]:  # an idle row must not advance its generator
             tokens[place] = draw(logits[place], row, columns, canvas, sampling, generators)
     return tokens, logits.new_zeros(scores.shape[:2])
 
 
 def first_argmax(scores: Tensor) -> tuple[Tensor, Tensor]:  # [N, V] -> [N], [N]
-    """Return the highest score and its index, the first one of equal scores.
+    """Return the highest score of every row and its index, the lowest index among equal scores.
 
-    On a GPU, `max` does not promise the first one.
+    On a GPU, `max` may return any index among equal scores.
     """
     best = scores.max(-1)
     if scores.is_cpu:
         return best.values, best.indices
-    # NaN equals nothing, so its index is 0; the caller raises an error for its value.
+    # If the best value is NaN, the index is 0, since NaN equals nothing; the caller rejects the value.
     first = (scores == best.values[:, None]).to(torch.uint8).argmax(-1)
     return best.values, first
 
@@ -297,7 +297,7 @@ def first_argmax(scores: Tensor) -> tuple[Tensor, Tensor]:  # [N, V] -> [N], [N]
 def _gumbel_row(
     logits: Tensor, row: int, columns: Columns, canvas: Canvas, sampling: Sampling, generators: RowGenerators
 ) -> Tensor:  # [S, V] -> [S]
-    """Draw the candidates of a row by Gumbel-max; noise is drawn for every valid column, in order."""
+    """Return the candidates of a row, drawn by Gumbel-max; all valid columns get noise, as in the reference code."""
     index = columns.index[row].cpu()
     valid = canvas.valid[row].cpu().nonzero()[:, 0]
     candidates = torch.empty_like(index)
@@ -315,7 +315,7 @@ def _gumbel_row(
 def _categorical_row(
     logits: Tensor, row: int, columns: Columns, canvas: Canvas, sampling: Sampling, generators: RowGenerators
 ) -> Tensor:  # [S, V] -> [S]
-    """Draw the candidates of a row from the tempered, filtered distribution of every column that is read."""
+    """Return a row's candidates, drawn from the tempered, filtered distributions; 0 where not read."""
     read = columns.read[row].to(logits.device)
     parts = []
     for chunk in torch.split(logits[read], _chunk_rows(logits)):

@@ -1,4 +1,4 @@
-"""Continuous batching: admission of planned requests and eviction of finished rows."""
+"""Continuous batching: planning of requests, admission to free rows, eviction of finished rows."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from lastword.survival.distribution import LengthDistribution
 
 
 class RequestQueue(ABC):
-    """Requests that wait for a row. It is read between steps; decoding ends when no row is running."""
+    """A source of requests that wait for a row, read between steps; decoding ends when no row is running."""
 
     @abstractmethod
     def take(self, free_rows: int) -> Sequence[PlannedRequest]:
-        """Return at most `free_rows` requests that start now; none if nothing waits or should start."""
+        """Return at most `free_rows` requests to start now; empty if none waits or none may start yet."""
 
     def cancelled(self) -> Collection[int]:
-        """Return the ids of running requests whose rows are to be freed unfinished."""
+        """Return the ids of running requests whose rows must be freed before they finish."""
         return ()
 
 
 @dataclass(eq=False)
 class PromptQueue(RequestQueue):
-    """A list of prompts.
+    """A queue of a given list of prompts.
 
-    Prompts without a plan are planned `max_batch_size` at a time, and of these the one with the longest row
-    starts first, so that short rows run at the end.
+    Prompts are planned in groups of `max_batch_size`, except those with a given plan. Within a group the
+    longest row starts first, so that the batch ends with short rows.
     """
 
     model: MaskPredictor
@@ -89,12 +89,12 @@ class PromptQueue(RequestQueue):
 
 
 CPU = torch.device("cpu")
-PHASES = [*Phase]  # by number
+PHASES = [*Phase]  # indexed by the number of a phase
 
 
 @dataclass(frozen=True, eq=False)
 class FinishedRow:
-    """A finished row of the batch."""
+    """The canvas, plan and costs of a row that has finished."""
 
     request_id: int
     canvas: Canvas  # one row, on the CPU
@@ -131,11 +131,11 @@ class RunningBatch:
 
     @property
     def generators(self) -> RowGenerators:
-        """The generators of all rows."""
+        """The random generators of all rows, joined into one object."""
         return RowGenerators.concat([request.generators for request in self.requests])
 
     def admit(self) -> bool:
-        """Let waiting requests take the free rows; return whether any row is running."""
+        """Free cancelled rows, start waiting requests in free rows, and return whether any row is running."""
         cancelled = self._queue.cancelled()
         if cancelled:
             self._free([row for row, request_id in enumerate(self.request_ids) if request_id in cancelled])
@@ -154,7 +154,7 @@ class RunningBatch:
         for row, request in zip(rows, requests):
             self._running[row] = request
         device, is_first = self._model.device, not self.requests
-        if is_first:  # a row without a request holds a copy of the first one, ended at once
+        if is_first:  # rows without a request hold a copy of the first request, ended below
             self.requests = requests + requests[:1] * (len(self._running) - len(requests))
             rows = list(range(len(self._running)))
         else:
@@ -169,7 +169,7 @@ class RunningBatch:
             self._free([row for row in rows if self._running[row] is None])
 
     def _free(self, rows: list[int]) -> None:
-        """End rows before they are finished and free them."""
+        """End rows that have not finished, and free them."""
         if not rows:
             return
         self.state = self.state.with_rows_ended(torch.tensor(rows, device=self._model.device))
@@ -178,9 +178,9 @@ class RunningBatch:
         self.sync_phases()
 
     def sync_phases(self) -> None:
-        """Copy the phase of every row to the host: the only synchronisation of a step.
+        """Copy the phase of every row to the host: in a static step, the only synchronisation.
 
-        Raises the error of a row whose pass failed.
+        Raise NumericError or SettingError if the phase of a row is an error.
         """
         self.phases = [PHASES[code] for code in self.state.phase.tolist()]
         for row, phase in enumerate(self.phases):
@@ -190,7 +190,7 @@ class RunningBatch:
                 raise stuck_error(self._recipe.unmask, row, int(self.state.clock.step[row]))
 
     def evict_finished(self) -> tuple[FinishedRow, ...]:
-        """Free the rows that are finished and return them."""
+        """Free the rows that have finished and return their results, on the CPU."""
         finished = {
             row: request
             for row, (phase, request) in enumerate(zip(self.phases, self._running))
@@ -221,10 +221,10 @@ RESERVED_QUANTILE = 0.9  # memory is reserved for this quantile of the predicted
 
 
 class ModelProbe:
-    """The forward pass over each prompt and masks that a length policy reads.
+    """The probe of a length policy: a forward pass over prompts followed by masks, with its cost added up.
 
-    It reads the plain model: guidance, hooks and end-token settings shape the answer, not the model's belief
-    about its length. `max_passes` and `guided` describe the decoding to come, for `max_cost`.
+    Guidance, hooks and end-token settings are not applied to the probe: they change the answer, not the length
+    that the model predicts. `max_passes` (by number of slots) and `guided` are used by `max_cost` only.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class ModelProbe:
         return prediction
 
     def max_cost(self, slots: Int[Tensor, "B"]) -> BatchCost:
-        """Return the most that decoding canvases of `slots` slots can cost, whatever the model predicts."""
+        """Return an upper bound, per row, of the cost of decoding `slots` slots, whatever the model predicts."""
         passes = torch.tensor([self._max_passes(count) for count in slots.tolist()])
         width = torch.tensor([len(prompt) for prompt in self._prompts]) + slots
         tokens = passes * width * self._branches
@@ -282,9 +282,9 @@ def plan_lengths(
     max_new_tokens: Sequence[int] | None = None,
     exceed_max_seq_len: bool = False,
 ) -> list[tuple[Plan, TokenCost]]:
-    """Plan all prompts in one batch of probes and return each plan with its cost.
+    """Plan the lengths of all prompts in one batch of probes; return a plan and the probe cost per prompt.
 
-    `max_new_tokens` caps each row, whatever its length policy plans or grows to.
+    `max_new_tokens` caps the slots of each row, both in the plan and when its length policy adds slots.
     """
     probe = ModelProbe(
         model,
@@ -302,7 +302,7 @@ def plan_lengths(
 def initial_state(
     requests: Sequence[PlannedRequest], recipe: Recipe, layout: CanvasLayout, ids: TokenIds, hooks: Hooks
 ) -> BatchState:
-    """Return the state of the rows before their first forward pass, on the CPU."""
+    """Return the state of newly started rows before their first forward pass, on the CPU."""
     plan = Plan.concat([request.plan for request in requests])
     canvas = plan.canvas([request.prompt_ids for request in requests], ids, layout.start)
     canvas = check_canvas(recipe.commit.prepare(canvas), recipe.commit)

@@ -1,4 +1,4 @@
-"""Sampling settings and per-row random generators."""
+"""The sampling settings of a recipe, and random generators per row."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lastword.validation import (
 
 
 def check_seed(owner: str, value: object) -> int:
-    """Return a seed as an int; whole numbers of any library are accepted."""
+    """Return a seed, given as an integer of any library, as an int; raise an error for other values."""
     try:
         seed = as_int(value)
     except TypeError as error:
@@ -42,7 +42,7 @@ def check_seed(owner: str, value: object) -> int:
 
 
 def check_seeds(owner: str, name: str, values: object, expected: str) -> list[int]:
-    """Return a list or an array of seeds as a list of ints."""
+    """Return a list or an array of seeds as ints; `expected` describes it in the error for other values."""
     seeds: Any = values.tolist() if is_array(values) else values  # type: ignore[attr-defined]
     check_list(owner, name, seeds, expected)
     return [check_seed(owner, seed) for seed in seeds]
@@ -51,13 +51,13 @@ def check_seeds(owner: str, name: str, values: object, expected: str) -> list[in
 class RowGenerators:
     """Random generators, one per row, so that a row draws the same numbers in any batch.
 
-    A row draws numbers for its prompt and answer columns, without padding, in the order of the reference
-    code: with one prompt, `RowGenerators([seed])` reproduces its runs.
+    A row draws numbers for its prompt and answer columns, not for padding, in the order of the reference
+    code: with one prompt, `RowGenerators([seed])` reproduces a run of that code with this seed.
     """
 
     def __init__(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> None:
         target = check_device("RowGenerators", device)
-        if target.type == "mps":  # has no float64 noise
+        if target.type == "mps":  # MPS has no float64, which Gumbel noise needs
             target = torch.device("cpu")
         seeds = check_seeds("RowGenerators", "seeds", seeds, "a list of whole numbers, one a row")
         self._generators = [Generator(target).manual_seed(seed) for seed in seeds]
@@ -66,12 +66,12 @@ class RowGenerators:
         return len(self._generators)
 
     def select(self, rows: Sequence[int]) -> RowGenerators:
-        """Return the generators of some rows."""
+        """Return the generators of the given rows, shared and not copied."""
         return self._of([self._generators[row] for row in rows])
 
     @classmethod
     def concat(cls, generators: Sequence[RowGenerators]) -> RowGenerators:
-        """Return the generators of several batches as those of one."""
+        """Return the generators of several batches joined into one object."""
         return cls._of([generator for rows in generators for generator in rows._generators])
 
     @classmethod
@@ -81,12 +81,12 @@ class RowGenerators:
         return self
 
     def uniform(self, row: int, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Draw numbers between 0 and 1 for a row."""
+        """Return uniform random numbers in [0, 1), drawn with the generator of a row."""
         generator = self._generators[row]
         return torch.rand(*shape, generator=generator, device=generator.device, dtype=dtype)
 
     def uniform_at(self, where: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Draw a number for every true column of `where` [B, L]; the other columns are 0."""
+        """Return uniform random numbers in [0, 1) where `where` [B, L] is true, and 0 elsewhere."""
         numbers = torch.zeros(where.shape, dtype=dtype, device=where.device)
         counts = where.sum(-1).tolist()
         drawn = [self.uniform(row, n, dtype=dtype) for row, n in enumerate(counts) if n]
@@ -95,7 +95,7 @@ class RowGenerators:
         return numbers
 
     def multinomial(self, row: int, weights: Tensor, count: int, *, replace: bool) -> Tensor:
-        """Draw `count` indices along the last axis, in proportion to the weights."""
+        """Return `count` indices along the last axis, drawn for a row in proportion to the weights."""
         generator = self._generators[row]
         return torch.multinomial(weights.to(generator.device), count, replace, generator=generator)
 
@@ -104,16 +104,16 @@ class RowGenerators:
 class Sampling(Part):
     """The way candidate tokens are drawn, and the probabilities that unmask rules compare.
 
-    At temperature 0 the candidate is the most likely token. Above 0 there are two ways: `score="model"` (LLaDA) adds
+    At temperature 0 the candidate is the most likely token. Above 0 there are two methods: `score="model"` (LLaDA) adds
     float64 Gumbel noise, and rules compare the probabilities of the model; `score="draw"` (Dream) draws from the
-    tempered, filtered distribution, and rules compare that distribution. `top_p` and `top_k` filter what is drawn; at
-    temperature 0 they are refused unless `score="draw"`.
+    tempered, filtered distribution, and rules compare that distribution. `top_p` and `top_k` limit the tokens that can
+    be drawn; at temperature 0 they are refused unless `score="draw"`.
 
-    `guidance` is LLaDA's scale of classifier-free guidance; it takes a second pass without the prompt. `forbid_end`
-    never proposes the end of the document (LLaDA's `logits_eos_inf`). `end_last` proposes end tokens but fills
-    everything else first (`confidence_eos_eot_inf`; the reference code does so at temperature 0 only, this one at any
-    temperature). A model may propose the mask token itself. The reference code then writes a mask and may finish with
-    masks left, which `propose_mask` reproduces; by default the best other token is taken.
+    `guidance` is LLaDA's scale of classifier-free guidance, which computes every token twice. With `forbid_end` the
+    document end is never a candidate (LLaDA's `logits_eos_inf`). With `end_last` end tokens are filled after all other
+    tokens (`confidence_eos_eot_inf`; in the reference code at temperature 0 only, here at any temperature). By default
+    the mask token is never a candidate. With `propose_mask` it may be one, as in the reference code, and an answer may
+    finish with masks left.
     """
 
     name = "sampling"
@@ -141,16 +141,16 @@ class Sampling(Part):
             )
 
     def candidate_logits(self, logits: Tensor, ids: TokenIds) -> Tensor:  # [N, V] -> [N, V]
-        """Return the logits that a candidate is drawn from."""
+        """Return the logits from which candidates are drawn: -inf at banned tokens."""
         return _without(logits, self.banned_ids(ids))
 
     def banned_ids(self, ids: TokenIds) -> list[int]:
-        """Return the tokens that are never candidates."""
+        """Return the ids of the tokens that are never candidates."""
         banned = [ids.end] if self.forbid_end else []
         return banned + ([] if self.propose_mask else [ids.mask])
 
     def unscored_ids(self, ids: TokenIds) -> list[int]:
-        """Return the tokens to which the rules give probability 0."""
+        """Return the ids of the tokens that get probability 0 in the scores that rules compare."""
         banned = [ids.end] if self.forbid_end else []
         return banned + (list(ids.ends) if self.end_last else [])
 
@@ -161,7 +161,7 @@ class Sampling(Part):
         return _without(logits.float(), self.unscored_ids(ids))
 
     def add_noise(self, logits: Tensor, noise: Tensor) -> Tensor:  # both [N, V], noise uniform
-        """Return logits with float64 Gumbel noise at this temperature; float32 noise changes samples."""
+        """Return filtered logits plus Gumbel noise times temperature, in float64: float32 would change samples."""
         logits = self._filter(logits.double()) if self.temperature else logits.double()
         return logits - self.temperature * torch.log(-torch.log(noise))
 
@@ -173,12 +173,12 @@ class Sampling(Part):
         return logits / self.temperature if self.temperature > 0 else logits
 
     def _filter(self, logits: Tensor) -> Tensor:
-        """Filter by `top_p` and then by `top_k`, in Dream's order."""
+        """Return logits with the lowest float at filtered tokens: first by `top_p`, then by `top_k`, as in Dream."""
         lowest = torch.finfo(logits.dtype).min
         if self.top_p is not None and self.top_p < 1:
             ordered, order = logits.sort(descending=True)
             beyond = ordered.softmax(-1).cumsum(-1) > self.top_p
-            # The token that crosses the bound is kept, and so is the best one.
+            # The token whose cumulative probability first exceeds top_p is kept, so the best one always is.
             beyond = torch.nn.functional.pad(beyond, (1, 0))[..., :-1]
             logits = logits.masked_fill(beyond.scatter(-1, order, beyond), lowest)
         if self.top_k is not None and self.top_k < logits.shape[-1]:

@@ -1,4 +1,4 @@
-"""Choose the static shape of each pass, so that passes can be captured as CUDA graphs."""
+"""The choice of a static shape for each pass, so that passes can be captured as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from lastword.models.base import MaskPredictor
 from lastword.models.storage import CacheStorage, PooledKVStorage
 from lastword.policies.cache import NoCache
 
-COLUMN_MULTIPLE = 64  # lengths of answers are rounded up to this, so that they share graphs
-EVICT_SHARE = 32  # packed rows: one row in 32 may be finished before finished rows are evicted
-BLOCK_START_SHARE = 4  # rows that start a block wait until they are 1 to 4 of those inside a block
+COLUMN_MULTIPLE = 64  # answer lengths are rounded up to its multiples, so that more passes share a graph
+EVICT_SHARE = 32  # packed rows: one row in 32 has finished or changed length before a replay ends
+BLOCK_START_SHARE = 4  # rows at a block start wait until there are a quarter as many as inside blocks
 
-# A shape is captured after it was requested this often, because a capture takes longer than some passes.
+# A shape is captured after this many requests, because a capture takes longer than several passes.
 MIN_REQUESTS = 4
-MIN_REQUESTS_BLOCK_START = 16  # an answer has few block starts
+MIN_REQUESTS_BLOCK_START = 16  # larger, because an answer has few block starts
 
 
 class PhaseScheduler:
-    """Runs steps in which either the rows that start a block take part, or those inside one.
+    """A scheduler of steps, which chooses the shape of each pass and replays captured steps.
 
-    The pass that starts a block computes whole rows, each of its own length, and is wide enough to keep a GPU busy.
-    Passes inside a block compute the same number of columns in every row: they can be captured once and replayed.
+    With a cache, a pass is either for the rows at a block start or for those inside a block. At a block start it
+    computes whole rows of different lengths, enough work for a GPU. Inside blocks, rows compute equally many columns.
     """
 
     def __init__(
@@ -40,13 +40,13 @@ class PhaseScheduler:
         self.graph_fallbacks = 0  # steps that ran uncaptured because their capture failed
         self._stepper, self._model = stepper, model
         self._use_cuda_graphs = use_cuda_graphs
-        self._pool_tokens = pool_tokens  # size of a pool in which rows reserve what they are likely to need
+        self._pool_tokens = pool_tokens  # size of the cache's pool (`decode_steps`); None: no pool
         self._holds_graphs: bool | None = None  # None: not decided yet
 
     def __call__(
         self, state: BatchState, phases: Sequence[Phase], requests: Sequence[PlannedRequest] = ()
     ) -> tuple[BatchState, StepDetails | None]:
-        """Run one step, or several as one replay; no details are kept of a replay."""
+        """Run one step, or replay several; return the state after them, and details (None after a replay)."""
         stepper = self._stepper
         if not isinstance(stepper.recipe.cache, NoCache):
             if stepper.storage is None:
@@ -69,14 +69,14 @@ class PhaseScheduler:
         return stepper(state, shape)
 
     def close(self) -> None:
-        """Release the model's graphs for other decoding runs."""
+        """Release the lock on the model's graphs, so that another decoding run can replay them."""
         if self._holds_graphs:
             graphs_of(self._model).in_use.release()
         self._holds_graphs = False
 
     @property
     def _replays(self) -> bool:
-        """Graphs are replayed on a GPU, unless another decoding run of the model replays them."""
+        """Whether this run replays graphs: on a GPU, if parts are capturable and no other run of the model does."""
         if self._holds_graphs is None:
             on_gpu = self._use_cuda_graphs and self._model.device.type == "cuda"
             wanted = on_gpu and is_capturable(self._stepper.recipe)
@@ -84,7 +84,7 @@ class PhaseScheduler:
         return self._holds_graphs
 
     def _packed_capacity(self, state: BatchState) -> PackedCapacity:
-        """Return the capacity for the rows that still have masks; rows of similar total length share it."""
+        """Return sizes that fit all rows with masks, rounded up so that batches of similar size share a graph."""
         canvas, running = state.canvas, state.phase > 0
         lengths = torch.stack((canvas.prompt_length, canvas.horizon)) * running
         prompts, answers, longest = torch.cat((lengths.sum(-1), lengths[1:].amax(-1))).tolist()
@@ -93,7 +93,7 @@ class PhaseScheduler:
         return PackedCapacity(_round_up_by_steps(prompts + answers, 4), _round_up_by_steps(read, 2), slots)
 
     def _block_start_shape(self, state: BatchState) -> PassShape:
-        """Return a static shape if the rows are a single one whose pass can be captured."""
+        """Return the shape of a pass at a block start: static for a single row with graphs, else dynamic."""
         dynamic = PassShape(Phase.BLOCK_START)
         if not self._replays or len(state.phase) != 1:
             return dynamic
@@ -101,14 +101,14 @@ class PhaseScheduler:
         row = None
         if bool((stepper.recipe.cache.stale(canvas, state.clock) & ~canvas.answer).any()):
             if isinstance(stepper.storage, PooledKVStorage):
-                return dynamic  # only the device knows where in the pool the row lies
+                return dynamic  # a row's address in the pool is not fixed
             row = _row_span(canvas)
         first, multiple = (canvas.start, COLUMN_MULTIPLE) if row is None else (row.start, stepper.recipe.block)
         end = canvas.start + _round_up(int(canvas.horizon), multiple or 1)
         return PassShape(Phase.BLOCK_START, static=True, recompute=range(first, end), row=row)
 
     def _open_storage(self, state: BatchState) -> CacheStorage | None:
-        """Return storage of this run, or the storage that the model's graphs read and write."""
+        """Return new cache storage, or with graphs the storage that the model's graphs read and write."""
         cache, shape = self._stepper.recipe.cache, tuple(state.canvas.tokens.shape)
 
         def create() -> CacheStorage | None:
@@ -121,9 +121,9 @@ class PhaseScheduler:
         return graphs_of(self._model).storage((cache, shape, self._pool_tokens), create)
 
     def _reserve(self, state: BatchState, phases: Sequence[Phase], requests: Sequence[PlannedRequest]) -> None:
-        """Reserve a region of the pool for every row: its reserved slots, or more if it has outgrown them.
+        """Reserve pool columns for every unfinished row: prompt, reserved slots (or the horizon if larger), spare ones.
 
-        A pass may write after the end of an answer, by a block or by what rounding adds.
+        The spare columns are needed because a pass may write past the end of an answer, by a block or by rounding.
         """
         storage, canvas = self._stepper.storage, state.canvas
         if not isinstance(storage, PooledKVStorage):
@@ -143,7 +143,7 @@ class PhaseScheduler:
             graphs_of(self._model).clear()
 
     def _captured(self, state: BatchState, shape: PassShape) -> CapturedStep | None:
-        """Return the captured step of this shape; None if it was not requested often enough yet."""
+        """Return the captured step of this shape, or None before it was requested often enough."""
         recipe, canvas = self._stepper.recipe, state.canvas
         key = (recipe, *canvas.tokens.shape, canvas.start, state.max_new_tokens is None, shape)
         if shape.phase is Phase.BLOCK_START:
@@ -163,7 +163,7 @@ class PhaseScheduler:
 
 
 def _row_span(canvas: Canvas) -> range:
-    """Return the columns of a single row's prompt and answer."""
+    """Return the columns of prompt and answer, on a canvas of one row."""
     return range(canvas.start - int(canvas.prompt_length), canvas.start + int(canvas.horizon))
 
 
@@ -172,5 +172,5 @@ def _round_up(count: int, multiple: int) -> int:
 
 
 def _round_up_by_steps(count: int, steps: int) -> int:
-    """Round up to one of `steps` numbers between two powers of two."""
+    """Return `count` rounded up to one of `steps` evenly spaced sizes per power of two."""
     return _round_up(count, max(MIN_COLUMNS, 1 << (count - 1).bit_length()) // (2 * steps))

@@ -30,13 +30,13 @@ class Phase(IntEnum):
     DONE = 0  # nothing: no mask is left
     IN_BLOCK = 1  # a pass inside its block
     BLOCK_START = 2  # the pass that starts its next block
-    INVALID_LOGITS = 3  # an error to raise: a pass gave no best token for the row
-    NO_CHOICE = 4  # an error to raise: the unmask rule chose no mask and never would
+    INVALID_LOGITS = 3  # an error to raise: logits of the row were NaN or infinite
+    NO_CHOICE = 4  # an error to raise: the unmask rule chose no mask, so decoding would never end
 
 
 @dataclass(frozen=True, eq=False)
 class BatchState:
-    """Everything a step reads and returns. Rows can be selected, replaced and ended between steps."""
+    """All tensors that a step reads and returns. Rows can be selected, replaced and ended between steps."""
 
     canvas: Canvas
     clock: Clock  # of the next step
@@ -44,7 +44,7 @@ class BatchState:
     length_state: State  # of the length policy
     max_new_tokens: Int[Tensor, "B"] | None  # a cap per row; None: no row is capped
     cost: BatchCost
-    phase: Int[Tensor, "B"]  # as Phase
+    phase: Int[Tensor, "B"]  # numbers of Phase
 
     def with_rows(self, index: Int[Tensor, "A"], new: BatchState) -> BatchState:
         """Return the state with the rows at `index` replaced by `new`."""
@@ -55,16 +55,16 @@ class BatchState:
         return tree_map(lambda tensor, other: tensor.index_copy(0, index, other), old, new)
 
     def with_rows_ended(self, index: Int[Tensor, "A"]) -> BatchState:
-        """Return the state with the rows at `index` ended before they are finished."""
+        """Return the state with the unfinished rows at `index` ended: all their masks are abandoned."""
         canvas = replace(self.canvas, abandoned=self.canvas.abandoned.index_fill(0, index, True))
         return replace(self, canvas=canvas, phase=self.phase.index_fill(0, index, int(Phase.DONE)))
 
     def select(self, index: Int[Tensor, "A"]) -> BatchState:
-        """Return the state of some rows."""
+        """Return the state of the rows at `index`."""
         return tree_map(lambda tensor: tensor.index_select(0, index), self)
 
     def widened(self, width: int) -> BatchState:
-        """Return the state on a canvas of `width` columns."""
+        """Return the state with its canvas padded on the right to `width` columns."""
         if self.canvas.width == width:
             return self
         return replace(self, canvas=self.canvas.widened(width))
@@ -76,13 +76,13 @@ class BatchState:
 
 
 def phase_of(canvas: Canvas, clock: Clock, fault: Int[Tensor, "B"] | None = None) -> Int[Tensor, "B"]:
-    """Return the phase of every row, given the clock of the next step and the faults of a static pass."""
+    """Return the phase of every row from the clock of the next step; `fault` holds error phases, or 0."""
     phase = (1 + clock.block_start.long()) * canvas.masked.any(-1)
     return phase if fault is None else torch.where(fault > 0, fault, phase)
 
 
 def check_canvas(returned: object, part: object) -> Canvas:
-    """Return what a part returned if it is a canvas."""
+    """Return the value that a part returned; raise WrongTypeError unless it is a canvas."""
     if not isinstance(returned, Canvas):
         raise WrongTypeError(
             f"{type(part).__name__} returned a {type(returned).__name__}; `prepare` must return a canvas, "
@@ -105,12 +105,12 @@ class CanvasLayout:
 
     @classmethod
     def static(cls, recipe: Recipe, max_prompt_tokens: int) -> CanvasLayout:
-        """Return a layout that fits whatever the recipe's rows may grow to, and one more block to read."""
+        """Return a layout for the longest answer of the recipe, and one more block that a pass may read."""
         start = _next_power_of_two(max_prompt_tokens)
         return cls(start, start + _next_power_of_two((max_slots(recipe) or 0) + (recipe.block or 0)))
 
     def check(self, canvas: Canvas, recipe: Recipe) -> None:
-        """Raise an error if a length policy gave a row more slots than its traits say."""
+        """Raise SettingError if a length policy gave a row more slots than its traits declare."""
         if self.width is not None and self.start + int(canvas.horizon.max()) > self.width:
             raise limit_exceeded_error(recipe)
 
@@ -120,9 +120,9 @@ def supports_static_shapes(
 ) -> bool:
     """Return whether the passes of a recipe can have static shapes.
 
-    A pass must compute the block alone (dual cache), a whole single row, or whole rows that the model packs;
-    it must read the masks of the block only; and no row may be resized inside a block. Hooks may do anything,
-    and sampled tokens are drawn row by row from generators on the host, so both exclude static shapes.
+    A pass must compute only the block (dual cache), one whole row, or whole rows that the model packs; it must
+    read only masks of the block; and no row may be resized inside a block. Hooks may run any code, and sampling
+    draws row by row from generators, which needs the host, so both exclude static shapes.
     """
     length = combined_traits(recipe.length)
     no_cache = isinstance(recipe.cache, NoCache) and (max_batch_size == 1 or packs_rows)
@@ -142,7 +142,7 @@ def supports_static_shapes(
 
 
 def is_capturable(recipe: Recipe) -> bool:
-    """Return whether every part declares that its passes can be captured as a CUDA graph."""
+    """Return whether every part of a recipe is declared capturable by its traits."""
     declared = [policy.traits.capturable for policy in policy_layers(recipe.length)]
     others = (recipe.unmask.traits, recipe.commit.traits, recipe.cache.traits)
     return all(declared) and all(traits.capturable for traits in others)
@@ -157,7 +157,7 @@ def limit_exceeded_error(recipe: Recipe) -> SettingError:
 
 
 def max_slots(recipe: Recipe) -> int | None:
-    """Return the most slots that a row may ever have; None if its length policy does not say."""
+    """Return the most slots that a row may ever have; None if the length policy declares no limit."""
     length, (*_, planner) = combined_traits(recipe.length), policy_layers(recipe.length)
     if length.max_slots is None and isinstance(planner, Fixed) and not length.grows:
         return planner.slots
@@ -170,23 +170,23 @@ def _next_power_of_two(columns: int) -> int:
 
 @dataclass(frozen=True)
 class PassShape:
-    """Which rows take part in a forward pass, and in which tensor shapes it is computed.
+    """The rows that participate in a forward pass, and the tensor shapes of the pass.
 
-    A dynamic pass computes just what its rows need. A static pass has the same shapes whatever its rows hold
-    and never waits for the device, so it can be captured as a CUDA graph. It computes, in every row,
+    A dynamic pass computes only the columns that are needed. A static pass has the same shapes whatever its rows
+    hold and never waits for the device, so it can be captured as a CUDA graph. A static pass computes
 
-    - with a cache: the columns of the row's block, or the columns `recompute`;
-    - without one: the columns `row` of a single row, or all rows packed into a fixed capacity.
+    - with a cache: in every row, the columns of the row's block, or the columns `recompute`;
+    - without a cache: the columns `row` of a single row, or all rows packed into a fixed capacity.
     """
 
-    phase: Phase | None = None  # rows in this phase take part; None: every row that has masks
+    phase: Phase | None = None  # only rows in this phase participate; None: every row that has masks
     static: bool = False
     recompute: range | None = None
     row: range | None = None  # the columns of a single row
     packed: PackedCapacity | None = None
 
     def active(self, phase: Int[Tensor, "B"]) -> Bool[Tensor, "B"] | None:
-        """Return the rows that take part; None: all that have masks, in a dynamic pass."""
+        """Return the rows that participate; None in a dynamic pass over all rows that have masks."""
         if self.phase is not None:
             return phase == self.phase
         return (phase == Phase.IN_BLOCK) | (phase == Phase.BLOCK_START) if self.static else None
@@ -205,19 +205,19 @@ class StepDetails(NamedTuple):
 class Stepper:
     """The step function of one recipe.
 
-    A step depends on the state that it is given and on the storage that the recipe's cache opened, and on nothing else.
+    Without hooks, a step depends only on the given state, the cache storage and the random generators.
     """
 
     def __init__(self, recipe: Recipe, forward: Forward, hooks: Hooks, storage: CacheStorage | None = None) -> None:
         self.recipe, self.storage = recipe, storage
         self._forward, self._hooks = forward, hooks
         self._step = 0
-        self._max_idle: Tensor | None = None  # for static passes
+        self._max_idle: Tensor | None = None  # see max_idle_steps; for static passes
 
     def __call__(self, state: BatchState, shape: PassShape = DYNAMIC) -> tuple[BatchState, StepDetails]:
-        """Run one forward pass of the given shape and return the state after it.
+        """Run one step, whose pass has the given shape; return the state after the step and its details.
 
-        Errors of a static pass are noted in the phase of their row, because raising would need the host.
+        An error of a static pass is stored in the phase of its row, because raising it would need the host.
         """
         state = replace(state, canvas=state.canvas.with_static(shape.static))
         if self.storage is None:
@@ -234,7 +234,7 @@ class Stepper:
     def _dynamic_inputs(
         self, state: BatchState, shape: PassShape, window: Bool[Tensor, "B L"], active: Bool[Tensor, "B"] | None
     ) -> PassInputs:
-        """Return the columns to read (open masks and what the policies read) and to compute."""
+        """Return the columns to read (open masks, and answer columns for policies) and those to compute."""
         recipe, canvas, clock = self.recipe, state.canvas, state.clock
         visible = recipe.unmask.visible_columns(canvas, clock, state.rule_state)
         answer = self._answer_to_read(canvas, clock)
@@ -245,7 +245,7 @@ class Stepper:
     def _static_inputs(
         self, state: BatchState, shape: PassShape, window: Bool[Tensor, "B L"], active: Bool[Tensor, "B"] | None
     ) -> PassInputs:
-        """Return a block of columns to read in every row, and the columns to compute."""
+        """Return the columns to read, equally many in every row, and those to compute."""
         canvas, block, row = state.canvas, self.recipe.block, shape.row
         first, last = state.clock.window.first, state.clock.window.last
         if shape.packed is not None:
@@ -254,7 +254,7 @@ class Stepper:
         if self.storage is None and row is not None:
             slots = row.stop - canvas.start
             count = min(block or slots, slots)
-            # The last block may be shorter than the others: then columns before it are read as well.
+            # If the last block is shorter than the others, columns before it are read as well.
             return PassInputs(Columns.from_window(first.clamp(max=row.stop - count), count, window), row=row)
         if block is None:
             raise SettingError("a static pass with a cache needs a block size")
@@ -266,10 +266,10 @@ class Stepper:
         return PassInputs(columns, recompute=StaticColumns(index.expand(len(first), -1), counts), row=row)
 
     def _answer_to_read(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"] | None:
-        """Return the answer columns that policies need in addition to the open masks; None: none.
+        """Return the answer columns that policies read in addition to the open masks; None: no more columns.
 
-        With a cache that works by block, a policy that may resize at any time is consulted only where a block
-        starts: inside a block every resize would cost a full pass and leave the cache nothing to reuse.
+        With a cache that refreshes by block, a policy that may resize at any time reads the answer at block starts
+        only: a resize inside a block would cost a full pass and make all stored columns outdated.
         """
         recipe = self.recipe
         cache, length = recipe.cache.traits, combined_traits(recipe.length)
@@ -288,7 +288,7 @@ class Stepper:
         cost: BatchCost,
         active: Bool[Tensor, "B"] | None,
     ) -> tuple[BatchState, Bool[Tensor, "B L"]]:
-        """Return the state after a pass, and the masks that were chosen to be filled."""
+        """Fill the chosen masks, commit and resize rows; return the new state and the masks that were filled."""
         recipe, canvas, clock = self.recipe, state.canvas, state.clock
         columns, tokens = prediction.columns, prediction.tokens_on_canvas
         open_masks = columns.gather(window)
@@ -324,7 +324,7 @@ class Stepper:
     def _check_choice(
         self, chosen: Any, open_masks: Bool[Tensor, "B S"], clock: Clock, prediction: Prediction
     ) -> tuple[Bool[Tensor, "B S"], Int[Tensor, "B"] | None]:
-        """Return the rule's choice, checked, and the faults of a static pass, which cannot raise."""
+        """Return the rule's checked choice and, in a static pass, error phases (0: no error) instead of raising."""
         rule = self.recipe.unmask
         if not prediction.canvas.static:
             return check_chosen(rule, chosen, open_masks, clock), None
@@ -339,10 +339,10 @@ class Stepper:
     def _without_growing(
         self, ready: Bool[Tensor, "B"], state: BatchState, canvas: Canvas, prediction: Prediction
     ) -> Bool[Tensor, "B"]:
-        """Return the rows ready to be committed that their planning policy would not lengthen.
+        """Return `ready` without the rows that the planning policy (the innermost length policy) would lengthen.
 
-        A row whose policy wants more room is not complete, and once every mask is filled the policy would never be
-        consulted again. Policies wrapped around the planning one act between blocks, also on a committed row.
+        A row that the policy would lengthen is not complete, but the policy is not called again after all masks are
+        filled. Policies wrapped around the planning policy act between blocks, also on a committed row.
         """
         if not canvas.may_contain(ready):
             return ready
@@ -354,9 +354,9 @@ class Stepper:
 
 
 def _capped(revised: Canvas, before: Canvas, cap: Int[Tensor, "B"]) -> Canvas:
-    """Return the revised canvas cropped to the cap; rows that are as long as their cap allows no longer grow.
+    """Return the revised canvas cropped to `cap`; a row that already has `cap` slots and would grow is unchanged.
 
-    A policy that inserts masks before written tokens would otherwise push these out of a full row for ever.
+    Otherwise a policy that inserts masks before written tokens would push tokens out of a full row without end.
     """
     is_full = (before.horizon >= cap) & (before.suffix == 0) & (revised.horizon > cap)
     if revised.may_contain(is_full):
