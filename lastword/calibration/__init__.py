@@ -1,4 +1,4 @@
-"""Calibration data: observed answer lengths divided by predicted lengths, and the file they are kept in."""
+"""Calibration data: observed answer lengths divided by predicted lengths, and the file that stores them."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ INTERPRETATIONS: dict[str, type[Interpretation]] = {
 }
 ESTIMATES: dict[str, type[Mean | Quantile | Cheapest]] = {cls.name: cls for cls in (Mean, Quantile, Cheapest)}
 FILE_NAME = "lengths.json"
-ALL_FAMILIES = "all"  # the key of the ratios of all answers
+ALL_FAMILIES = "all"  # the family that stands for all answers
 
 
 @dataclass(frozen=True)
 class Ratios:
-    """The factors by which predictions had to be multiplied to fit their answers, and the truncated answers.
+    """Needed length divided by predicted length for each answer that ended, and the number of truncated answers.
 
-    The length of a truncated answer is unknown. It ranks above all answers that ended, so a factor that
-    would fall among the truncated answers is refused, and any lower factor is exact.
+    The needed length of a truncated answer is unknown and counts as longer than every known one: a quantile that
+    falls among truncated answers is refused, and any lower quantile is exact.
     """
 
     ended: tuple[float, ...]  # in ascending order
-    truncated: int = 0  # number of answers
+    truncated: int = 0  # number of truncated answers
 
     def __post_init__(self) -> None:
         check_list("Ratios", "ended", self.ended, "a tuple of numbers")
@@ -50,7 +50,7 @@ class Ratios:
         return len(self.ended) + self.truncated
 
     def factor(self, coverage: float) -> float:
-        """Return the factor with which a share `coverage` of new answers fits."""
+        """Return the factor with which predictions suffice for a share `coverage` of answers, or raise SettingError."""
         factor = conformal_quantile([*self.ended, *[math.inf] * self.truncated], coverage)
         if math.isinf(factor):
             raise SettingError(
@@ -70,10 +70,10 @@ class Calibration:
     """Ratios of observed to predicted lengths by task family, for one model and one length prediction.
 
     `model_key` identifies the model (`models.weights.model_key`); `limit`, `ends` and `interpretation` are
-    the settings of Survival; `estimate` is the denominator of the ratios. The ratios themselves are stored,
-    so every coverage that they suffice for can be computed. `made_with["recipe"]` is the recipe that decoded
-    the answers; only a recipe with the same unmask rule, block, commit rule and sampling may use them. If
-    `made_with["chat"]` is set, prompts must use the chat template (or not) in the same way.
+    the settings of Survival; `estimate` is the denominator of the ratios. The ratios themselves are stored, so
+    factors for different coverages can be computed. `made_with["recipe"]` is the recipe that decoded the
+    answers; only a recipe with the same unmask rule, block, commit rule and sampling may use the calibration.
+    If `made_with["chat"]` is True, prompts must use the chat template; if it is False, they must not.
     """
 
     model_key: str
@@ -105,7 +105,7 @@ class Calibration:
     def from_answers(
         cls, predicted: Sequence[float], finished: Sequence[int | None], families: Sequence[str | None], **settings: Any
     ) -> Calibration:
-        """Make a calibration from each answer's prediction, its length (None: truncated) and its family."""
+        """Return a calibration, given each answer's predicted length, length (None: truncated) and family."""
         answers = list(zip(predicted, finished, families, strict=True))
         ratios = {}
         for name in (ALL_FAMILIES, *sorted({family for family in families if family is not None})):
@@ -115,7 +115,7 @@ class Calibration:
         return cls(families=ratios, **settings)
 
     def bound(self, coverage: float, family: str | None = None) -> Scaled:
-        """Return the estimate times the factor of a family and coverage."""
+        """Return the estimate scaled by the factor for a coverage, of one family or (None) of all answers."""
         name = ALL_FAMILIES if family is None else family
         if name not in self.families:
             raise SettingError(
@@ -134,7 +134,7 @@ class Calibration:
             )
 
     def to_json(self) -> str:
-        """Return the content of a lengths.json."""
+        """Return the calibration as the text of a lengths.json file."""
         if INTERPRETATIONS.get(self.interpretation.name) is not type(self.interpretation):
             raise SettingError(
                 f"{self.interpretation!r} is not a built-in interpretation, so a file could not be read back"
@@ -155,7 +155,7 @@ class Calibration:
 
     @classmethod
     def from_file(cls, path: Path) -> Calibration:
-        """Read a lengths.json; raise CheckpointError if it is not one."""
+        """Return the calibration in a lengths.json file; raise CheckpointError if the file is invalid."""
         try:
             file = validate(_File, read_json_object(path))
             settings = file.estimate.model_dump(exclude={"name"}, exclude_unset=True)
@@ -189,13 +189,13 @@ class _Estimate(BaseModel):
 
 
 class _MadeWith(BaseModel):
-    model_config = {**STRICT, "extra": "allow"}  # only these two are used
+    model_config = {**STRICT, "extra": "allow"}  # only these two fields are used
     recipe: dict[str, Any] | None = None
     chat: bool | None = None
 
 
 class _File(BaseModel):
-    """A lengths.json. Files written before version 0.2 have the second name of a field."""
+    """The schema of a lengths.json file. Files written before version 0.2 have the second alias of a field."""
 
     model_config = STRICT
     model_key: Text = Field(validation_alias=AliasChoices("model_key", "weights"))

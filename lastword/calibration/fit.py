@@ -37,7 +37,7 @@ FAST = Recipe(length=Fixed(), unmask=AboveThreshold(0.9), block=32)
 
 @dataclass(frozen=True)
 class FixedWithProbe(Wrapper):
-    """A policy that plans with `length` and only reports the lengths that `survival` predicts."""
+    """A length policy that plans with `length`; the lengths that `survival` predicts are only reported."""
 
     name: ClassVar[str] = "fixed-with-probe"
     cost_summary: ClassVar[str] = "one probe, for the record alone"
@@ -66,13 +66,13 @@ def calibrate(
     engine: Engine | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Calibration:
-    """Predict the length of each prompt, decode it on a canvas of `limit` slots, and compare the lengths.
+    """Predict the length of each answer, decode it on a canvas of `limit` slots; return true / predicted lengths.
 
     Use the recipe (its length is ignored) and the kind of prompt, chat messages or plain text, that you will use
-    later: `Calibrated` refuses others, because they may give other answers. Too few prompts for `coverage`, or a
-    prompt that leaves no room for `limit` slots (default: those of the model), are refused before the first forward
-    pass. An answer without an end counts as truncated; if no answer ends, there is no calibration. With an `engine`,
-    its workers decode, and the model may be `engine.model_info`. Costs a probe and a full answer per prompt.
+    later: `Calibrated` refuses all others, because their answers may have other lengths. An error is raised before the
+    first forward pass if there are too few prompts for `coverage`, or if `limit` slots (None: the model's default) do
+    not fit after a prompt, and at the end if no answer ended. An answer without an end token counts as truncated. With
+    an `engine`, its workers decode, and `model` may be `engine.model_info`. It costs a probe and an answer per prompt.
     """
     check_int("calibrate", "max_batch_size", max_batch_size, minimum=1)
     expected = "Mean(), Quantile(q) or Cheapest(cut): its factor is what calibrate measures"
@@ -134,7 +134,7 @@ def calibrate(
 def _predict(
     engine: Engine, requests: dict[int, GenerationRequest], recipe: Recipe, max_batch_size: int
 ) -> list[float]:
-    """Return the planned slots of each request. Replies report only the mean."""
+    """Return the planned slots of each request, for estimates other than the mean; replies contain only the mean."""
     slots: dict[int, int] = {}
     for batch in engine.predict_lengths(requests, recipe, max_batch_size=max_batch_size):
         slots |= batch
@@ -147,7 +147,7 @@ def _predict(
 
 
 def _finished_length(reply: GenerationReply[int]) -> int | None:
-    """Return the length of an answer with the slot of its end token, or None if it was truncated."""
+    """Return the length of an answer, end token included, or None if truncated; raise EngineError if it failed."""
     if reply.error is not None:
         raise EngineError(
             f"prompt {reply.key} was not answered ({reply.error}), and a calibration without the failed "
@@ -158,7 +158,7 @@ def _finished_length(reply: GenerationReply[int]) -> int | None:
 
 
 def _tokenize(model: MaskPredictor, prompts: Sequence[Prompt]) -> list[list[int]]:
-    """Return the token ids of each prompt. A message is a prompt and not part of a conversation."""
+    """Return the token ids of each prompt. A message in the list is a whole prompt, not a turn of a conversation."""
     if not is_batch(prompts) and not isinstance(prompts, (list, tuple)):
         raise PromptError(f"calibrate was given one prompt, a {type(prompts).__name__}; give it a list of prompts")
     batches = [tokenize_prompts(model, prompt) for prompt in prompts]

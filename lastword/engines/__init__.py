@@ -1,4 +1,4 @@
-"""Engines: answer many requests in this process, in others, on a Ray cluster, or on a server."""
+"""Engines, which answer many requests: in this process, in worker processes, on a Ray cluster, or on a server."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from lastword.recipe.recipe import Recipe
 from lastword.validation import MAX_SLOTS, short_repr
 from lastword.version import __version__
 
-TOO_LONG = "too_long"  # `finish` of a reply without decoding: the prompt leaves too little room
+TOO_LONG = "too_long"  # `finish` of a reply without decoding: fewer than MIN_SLOTS slots fit after the prompt
 FAILED = "failed"  # `finish` of a reply with an error
 UNKNOWN = "unknown"  # a property that the server of a remote model does not report
 
@@ -33,7 +33,7 @@ ReplyDetails = dict[str, Any]  # lengths, costs, seconds and environment of an a
 
 @dataclass
 class ModelInfo:
-    """The properties of a model in the workers of an engine, with which prompts are tokenized and recipes resolved."""
+    """The properties of a model with which prompts are tokenized and recipes resolved without loading its weights."""
 
     ids: TokenIds
     max_seq_len: int
@@ -44,7 +44,7 @@ class ModelInfo:
     fingerprint: str
     model_key: str | None  # None: the weights cannot be identified
     dtype: str
-    versions: Mapping[str, str]  # of the worker
+    versions: Mapping[str, str]  # of the libraries in the worker
     device: torch.device = torch.device("cpu")  # where prompts become tensors
 
     @classmethod
@@ -60,7 +60,7 @@ class ModelInfo:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """The properties that answers depend on."""
+        """The properties that answers depend on; they must be the same in all workers of a pool."""
         calibration = self.calibration and self.calibration.to_json()
         return self.fingerprint, self.dtype, self.ids, self.max_seq_len, self.default_max_new_tokens, calibration
 
@@ -73,7 +73,7 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class RemoteModelInfo:
-    """The properties of a model behind a server, which tokenizes prompts; only lastword's servers report them."""
+    """The properties of a model behind a server. Servers other than lastword's report none: the defaults apply."""
 
     is_lastword: bool
     has_chat_template: bool = True
@@ -87,7 +87,7 @@ class RemoteModelInfo:
 
     @classmethod
     def from_entry(cls, entry: Mapping[str, Any]) -> RemoteModelInfo:
-        """Return the properties in an entry of /v1/models."""
+        """Return the properties that one entry of the server's list of models (/v1/models) reports."""
         report = entry.get("lastword")
         if not isinstance(report, dict):
             return cls(is_lastword=False)
@@ -98,21 +98,21 @@ class RemoteModelInfo:
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """A prompt, the seed of its row, and an optional bound on its answer.
+    """A prompt, the seed of its row, and an optional cap on the slots of its answer.
 
     `prompt_ids` is empty if a server tokenizes the prompt; local workers do not read `prompt_text`.
     """
 
     prompt_ids: list[int]
     seed: int
-    max_new_tokens: int | None = None  # None: the recipe's
+    max_new_tokens: int | None = None  # None: no cap besides the recipe's
     prompt_text: str | tuple[dict[str, str], ...] | None = None  # text or chat messages
-    plan: tuple[Plan, TokenCost] | None = field(default=None, repr=False, compare=False)  # if already made
+    plan: tuple[Plan, TokenCost] | None = field(default=None, repr=False, compare=False)  # with its probe cost
 
 
 @dataclass(frozen=True)
 class GenerationReply(Generic[Key]):
-    """The text of an answer with its details, or the error after all attempts."""
+    """The text and the details of an answer, or the error of the last attempt to decode it."""
 
     key: Key
     text: str
@@ -127,26 +127,26 @@ Lengths = Iterator[dict[Key, int]]
 
 @runtime_checkable
 class Engine(Protocol):
-    """Answers requests, for one caller at a time: each key is returned exactly once, with an answer or an error.
+    """A source of answers for one caller at a time. Each key is returned exactly once, with an answer or an error.
 
-    Replies are returned as they finish, in any order. An answer depends on the request and the recipe only.
+    Replies are yielded in the order in which they finish. An answer depends on its request and the recipe only.
     """
 
     @property
     def model_info(self) -> ModelInfo | RemoteModelInfo: ...
 
     def generate(self, requests: Requests[Key], recipe: Recipe, *, max_batch_size: int) -> Replies[Key]:
-        """Yield the replies to all requests; each worker decodes up to `max_batch_size` rows at once."""
+        """Yield replies until every request has one; each worker decodes up to `max_batch_size` rows at once."""
 
     def predict_lengths(self, requests: Requests[Key], recipe: Recipe, *, max_batch_size: int) -> Lengths[Key]:
-        """Yield the planned number of slots by key; requests whose length cannot be predicted are left out."""
+        """Yield planned numbers of slots by key; requests whose length cannot be predicted are left out."""
 
     def close(self) -> None:
         """Release processes and connections."""
 
 
 def check_engine(owner: str, engine: object) -> None:
-    """Raise WrongTypeError unless this is an engine, without starting its workers."""
+    """Raise WrongTypeError unless `engine` has the methods of an engine; no worker is started."""
     lacking = [name for name in ("generate", "predict_lengths", "close") if not callable(getattr(engine, name, None))]
     if lacking or isinstance(engine, type):
         raise WrongTypeError(
@@ -156,7 +156,7 @@ def check_engine(owner: str, engine: object) -> None:
 
 
 def empty_details(prompt_tokens: int, finish: str = TOO_LONG) -> ReplyDetails:
-    """Return the details of a reply without decoding."""
+    """Return the details of a reply to a request that was not decoded: lengths and costs are 0."""
     no_cost = TokenCost(0, 0, 0)
     sizes = {"prompt_tokens": prompt_tokens, "horizon": 0, "expected_length": None, "tail": None, "length": 0}
     costs = {"probe_cost": no_cost, "cost": no_cost, "seconds": 0.0, "rows": 1, "batch_seconds": 0.0}

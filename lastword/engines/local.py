@@ -1,4 +1,4 @@
-"""The engine of this process, and the source of a model that engines load."""
+"""The engine that decodes in this process, and `ModelSource`, the description of a model for workers to load."""
 
 from __future__ import annotations
 
@@ -37,32 +37,32 @@ from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.validation import MAX_SLOTS
 
-MIN_SLOTS = 64  # the median references of HumanEval and MBPP need about 50 tokens
-MAX_ATTEMPTS = 2  # of a request alone, before it fails
+MIN_SLOTS = 64  # of a shortened canvas: the median references of HumanEval and MBPP have about 50 tokens
+MAX_ATTEMPTS = 2  # to decode a request in a batch of its own, before it fails
 MAX_ERROR_LENGTH = 1_000
-RUN_ERRORS = (ExtraError, RecipeError, SettingError)  # errors that all requests share: they stop the run
-QUEUE_FACTOR = 4  # requests per batch, in multiples of the rows that are decoded at once
+RUN_ERRORS = (ExtraError, RecipeError, SettingError)  # errors that every request would cause: they stop the run
+QUEUE_FACTOR = 4  # requests per batch or task, in multiples of `max_batch_size`
 
 
 class LocalEngine:
-    """An engine in this process, with a loaded model."""
+    """An engine that decodes in this process, with a loaded model."""
 
     def __init__(self, model: MaskPredictor) -> None:
         self.model = model
-        self.on_reply: Callable[[Any, ReplyDetails], None] | None = None  # called as each answer finishes
+        self.on_reply: Callable[[Any, ReplyDetails], None] | None = None  # called with the key as each answer finishes
         self.on_step: Callable[[Step], None] | None = None  # called after each step on a CPU
 
     @cached_property
     def model_info(self) -> ModelInfo:
-        """The properties of the model."""
+        """The properties of the model, computed on the first access."""
         return ModelInfo.from_model(self.model)
 
     def generate(self, requests: Requests[Key], recipe: Recipe, *, max_batch_size: int) -> Replies[Key]:
         """Yield replies batch by batch, shortest prompts first.
 
-        A batch has a few times `max_batch_size` requests: a waiting request takes the slot of a finished
-        row. Canvases that exceed the context length are handled by `fit_context`. If a batch fails, its
-        halves are decoded, and so on down to the request that fails alone.
+        A batch has up to `QUEUE_FACTOR * max_batch_size` requests, and a waiting request takes the place of a
+        finished row. `fit_context` shortens canvases that exceed the context length. If a batch fails, its
+        halves are decoded, then their halves, until only the requests that cause the failure fail.
         """
         for fitted, batch in self._batches(requests, recipe, max_batch_size * QUEUE_FACTOR):
             if fitted is not None:
@@ -75,14 +75,14 @@ class LocalEngine:
             ]
 
     def predict_lengths(self, requests: Requests[Key], recipe: Recipe, *, max_batch_size: int) -> Lengths[Key]:
-        """Yield the planned number of slots by key; `generate` reports why the other requests have no plan."""
+        """Yield the planned number of slots by key, batch by batch; `generate` reports why a request has none."""
         for plans in self.plan(requests, recipe, max_batch_size=max_batch_size):
             yield {key: plan.max_horizon for key, (plan, _) in plans.items()}
 
     def plan(
         self, requests: Requests[Key], recipe: Recipe, *, max_batch_size: int
     ) -> Iterator[dict[Key, tuple[Plan, TokenCost]]]:
-        """Yield the plans and probe costs that decoding would start with, batch by batch, as far as there are any."""
+        """Yield plans and probe costs by key, without decoding; batches that cannot be planned are left out."""
         for fitted, batch in self._batches(requests, recipe, max_batch_size):
             if fitted is None:
                 continue
@@ -93,7 +93,7 @@ class LocalEngine:
                 plans = plan_lengths(self.model, fitted, prompts, max_new_tokens=bounds)
             except RUN_ERRORS:
                 raise
-            except Exception:  # one request is at fault, and retries would cost a forward pass per request
+            except Exception:  # caused by one request; a search for it would cost a forward pass per request
                 continue
             yield dict(zip(batch, plans))
 
@@ -103,7 +103,7 @@ class LocalEngine:
     def _batches(
         self, requests: Requests[Key], recipe: Recipe, size: int
     ) -> Iterator[tuple[Recipe | None, dict[Key, GenerationRequest]]]:
-        """Yield batches of requests, shortest prompts first, each with the recipe that fits them, if there is one."""
+        """Yield batches, shortest prompts first, each with its recipe from `fit_context` (None: prompts too long)."""
         order = sorted(requests, key=lambda key: len(requests[key].prompt_ids))
         fits = {key: fit_context(recipe, self.model, len(requests[key].prompt_ids)) for key in order}
         for fitted, keys in groupby(order, key=fits.__getitem__):
@@ -113,7 +113,7 @@ class LocalEngine:
     def _decode(
         self, batch: Requests[Key], recipe: Recipe, max_batch_size: int, *, shortened: bool
     ) -> list[GenerationReply[Key]]:
-        """Return the replies to one batch; if it fails, decode halves down to the request at fault."""
+        """Return the replies to one batch; if it fails, decode its halves separately, down to single requests."""
         keys, requests = list(batch), list(batch.values())
 
         def notify(row: int, generation: Generation) -> None:
@@ -136,7 +136,7 @@ class LocalEngine:
                 )
             except RUN_ERRORS:
                 raise
-            except Exception as error:  # parts, models and tokenizers of users may raise anything
+            except Exception as error:  # user-defined parts, models and tokenizers may raise any error
                 reason = error_text(error)
                 continue
             seconds = round(max(generation.seconds for generation in generations), 6)
@@ -154,7 +154,7 @@ class LocalEngine:
 
 
 def fit_context(recipe: Recipe, model: MaskPredictor, prompt_tokens: int) -> Recipe | None:
-    """Return the recipe if it fits after the prompt, else one with a shorter canvas, or None."""
+    """Return the recipe, with its canvas shortened to the context length; None if `MIN_SLOTS` slots do not fit."""
     available = model.max_seq_len - prompt_tokens
     if combined_traits(recipe.length).upper_bound <= available:
         return recipe
@@ -162,8 +162,8 @@ def fit_context(recipe: Recipe, model: MaskPredictor, prompt_tokens: int) -> Rec
 
 
 def error_text(error: BaseException) -> str:
-    """Return an error as one line for a reply."""
-    message = " ".join(str(getattr(error, "cause", error)).split())[:MAX_ERROR_LENGTH]  # Ray's have a cause
+    """Return the message of an error as one line, after the type of the error unless it is a LastwordError."""
+    message = " ".join(str(getattr(error, "cause", error)).split())[:MAX_ERROR_LENGTH]  # Ray wraps the error
     return message if isinstance(error, LastwordError) else f"{type(error).__name__}: {message}"
 
 
@@ -176,7 +176,7 @@ def _details(generation: Generation) -> ReplyDetails:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """The arguments of `lastword.load`. A folder must exist under the same path on each machine."""
+    """Arguments of `lastword.load`, which workers call. A model folder must have the same path on every machine."""
 
     name: str
     device: str = "auto"
@@ -192,5 +192,5 @@ class ModelSource:
         return replace(self, **{field: str(path) for field, path in paths.items() if path.exists()})
 
     def load(self) -> MaskPredictor:
-        """Load the model in this process."""
+        """Load the model into this process and return it."""
         return load(**vars(self))

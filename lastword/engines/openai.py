@@ -1,7 +1,7 @@
-"""An engine behind a URL: any server with the OpenAI API, such as lastword's, vLLM's or SGLang's.
+"""The engine for servers with the OpenAI API, such as lastword's, vLLM's or SGLang's.
 
-A lastword server receives the whole recipe and reports costs. Other servers decode as they like: a fixed
-canvas becomes their `max_tokens`, and records have no forward passes.
+A lastword server receives the whole recipe and reports costs. Other servers receive only the temperature and,
+as `max_tokens`, the slots of a fixed canvas; their records contain no forward passes.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from lastword.recipe.recipe import Recipe
 from lastword.validation import MAX_SLOTS, check_int
 from lastword.version import __version__
 
-API_KEY = "LASTWORD_API_KEY"  # the only environment variable whose value is sent
-MAX_RETRIES = 8  # of a request, if the server is busy or cannot be reached
+API_KEY = "LASTWORD_API_KEY"  # the only environment variable whose value is sent to the server
+MAX_RETRIES = 8  # per request, if the server is busy or cannot be reached
 READ_TIMEOUT, CONNECT_TIMEOUT = 3600.0, 10.0
 TOO_LONG_CODE = "context_length_exceeded"
-MALFORMED = (LookupError, TypeError, ValueError)  # raised by reading an answer of another shape
+MALFORMED = (LookupError, TypeError, ValueError)  # errors raised when a response has an unexpected format
 Value = TypeVar("Value")
 
 
 class OpenAIEngine:
-    """An engine that sends up to `requests` requests at once, by default as many as rows per batch.
+    """An engine that has up to `requests` requests in flight, by default `max_batch_size`.
 
-    A request that the server rejects fails alone; a server that cannot be reached, or that rejects the API
-    key, stops the run.
+    If the server rejects a request, only that request fails. If the server cannot be reached, or rejects the
+    API key, the run stops.
     """
 
     def __init__(self, base_url: str, name: str, *, requests: int | None = None) -> None:
@@ -59,11 +59,11 @@ class OpenAIEngine:
             )
         self.base_url, self.name, self.requests = base_url.rstrip("/"), name, requests
         self._openai = openai = import_extra("openai", "client", "--engine openai")
-        # Values of the environment that are meant for OpenAI only.
+        # The client would take these headers from environment variables that are meant for OpenAI only.
         no_headers: Any = {name: openai.Omit() for name in ("OpenAI-Organization", "OpenAI-Project")}
         self._client = openai.AsyncOpenAI(
             base_url=self.base_url,
-            api_key=os.environ.get(API_KEY) or "none",  # the client needs one
+            api_key=os.environ.get(API_KEY) or "none",  # the client requires a key
             max_retries=MAX_RETRIES,
             timeout=openai.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT),
             default_headers=no_headers,
@@ -79,7 +79,7 @@ class OpenAIEngine:
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections and end the client's thread."""
         if self._thread.is_alive():
             self._submit(self._client.close()).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -88,11 +88,11 @@ class OpenAIEngine:
 
     @cached_property
     def model_info(self) -> RemoteModelInfo:
-        """The properties of the model that the server reports."""
+        """The properties of the model, as the server reports them on the first access."""
         return self._submit(self._find_model()).result()
 
     def generate(self, requests: Requests[Key], recipe: Recipe, *, max_batch_size: int) -> Replies[Key]:
-        """Yield replies as they arrive."""
+        """Yield replies in the order in which they arrive."""
         if requests and not self.model_info.is_lastword and not isinstance(recipe.length, Fixed):
             raise SettingError(
                 f"{self.base_url} is not a lastword server, so it cannot use the recipe {recipe.label()}; "
@@ -134,7 +134,7 @@ class OpenAIEngine:
         raise EngineError(f"{self.base_url} serves {names}, not {self.name}; give --model one of these names")
 
     async def _call(self, method: Callable[..., Awaitable[Any]], **body: Any) -> tuple[dict[str, Any], float]:
-        """Return a response as data, and its seconds; raise EngineError if the server cannot be used."""
+        """Return the JSON response to a call, and its seconds; raise EngineError if the server cannot be used."""
         try:
             response = await method(**body)
             data: dict[str, Any] = response.http_response.json()
@@ -152,14 +152,14 @@ class OpenAIEngine:
             ) from error
 
     async def _reply(self, key: Key, request: GenerationRequest, recipe: Recipe) -> GenerationReply[Key]:
-        """Return the reply to one request, or the reason of a failure."""
+        """Send one request; return its reply, with an error if the server rejects it or its response is malformed."""
         prompt = request.prompt_text
         if isinstance(prompt, tuple) and prompt[-1]["role"] == "assistant":
             return GenerationReply(key, "", {}, "a chat server cannot continue an unfinished answer")
         resource = self._client.chat.completions if isinstance(prompt, tuple) else self._client.completions
         hardware = f"{self.model_info.hardware}, behind {self.base_url}"[:1_000]
         details = empty_details(len(request.prompt_ids)) | {"hardware": hardware, "versions": {"lastword": __version__}}
-        details["batch_seconds"] = None  # the server decodes other requests at the same time
+        details["batch_seconds"] = None  # unknown: the server decodes other requests at the same time
         try:
             body, seconds = await self._call(resource.with_raw_response.create, **self._body(request, recipe))
             answered = {"seconds": round(seconds, 6), "horizon": combined_traits(recipe.length).upper_bound}
@@ -187,7 +187,7 @@ class OpenAIEngine:
         return body if limit is None else body | {"max_tokens": limit}
 
     def _read(self, reply: GenerationReply[Key], body: dict[str, Any]) -> GenerationReply[Key]:
-        """Return a reply with the text and the details of a response."""
+        """Return `reply` with the text and the details from a response; raise one of MALFORMED if they are missing."""
         (choice,), usage = body["choices"], body.get("usage") or {}
         text = choice["message"]["content"] if "message" in choice else choice["text"]
         if not isinstance(text, str) or choice["finish_reason"] not in ("stop", "length"):
@@ -203,7 +203,7 @@ class OpenAIEngine:
             details |= {
                 "horizon": report["horizon"],
                 "expected_length": report["predicted_length"],
-                "cost": (report["forward_passes"], report["tokens_computed"]),  # with the probe
+                "cost": (report["forward_passes"], report["tokens_computed"]),  # probe included
                 "seconds": report["seconds_decoding"],
             }
         if server := body.get("system_fingerprint"):

@@ -1,4 +1,4 @@
-"""An engine of many workers: hand out requests, collect replies, survive the death of workers."""
+"""An engine that distributes requests over workers, collects their replies, and restarts workers that die."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from lastword.recipe.recipe import Recipe
 from lastword.validation import check_int, check_number
 from lastword.version import __version__
 
-MAX_ATTEMPTS = 3  # workers that may fail while they decode a request, before it fails
-MAX_LOAD_DEATHS = 3  # times in a row that a worker may die before it is ready, before it is given up
-TASKS_PER_WORKER = 2  # tasks that remain for each worker, as tasks become smaller towards the end
-PLAN_SIZE = 32  # requests per task that plans, at most
-MAX_PLANS = 10_000  # plans that are sent; the other requests are probed again where they are decoded
+MAX_ATTEMPTS = 3  # a request fails after this many workers have failed while they decoded it
+MAX_LOAD_DEATHS = 3  # a worker is not restarted after this many deaths in a row before it was ready
+TASKS_PER_WORKER = 2  # a task gets the waiting requests divided by this and by the number of workers
+PLAN_SIZE = 32  # maximal number of requests in a task that plans
+MAX_PLANS = 10_000  # maximal number of plans sent to workers, which probe again for requests without a plan
 START_TIMEOUT = 600.0  # seconds to wait for the first worker
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class WorkerTask:
-    """Requests that one worker plans or answers. A task can be repeated."""
+    """Requests that one worker plans or answers in one call. The task can be repeated if the worker dies."""
 
     kind: Literal["plan", "answer"]
     requests: Sequence[GenerationRequest]
@@ -43,39 +43,39 @@ class WorkerTask:
 
 @runtime_checkable
 class WorkerBackend(Protocol):
-    """Workers, numbered from 0, with at most one task each.
+    """The workers of a pool, numbered from 0, each with at most one task at a time.
 
-    A future that raises means that the worker died. A worker returns other errors as a value.
+    A future raises only if its worker died. Any other error is the result of the future.
     """
 
     num_workers: int
 
     def start(self, worker: int) -> Future[ModelInfo | Exception]:
-        """Start or restart a worker and load its model."""
+        """Start or restart a worker; return a future of its model's properties, or of the error of loading."""
 
     def submit(self, worker: int, task: WorkerTask) -> Future[list[Any] | Exception]:
-        """Return a reply, or a plan with its cost or None, per request of the task."""
+        """Send a task; return a future of one result per request: a reply, or a plan with its cost or None."""
 
     def requirements(self) -> str:
-        """Describe what the workers need to start, for error messages."""
+        """Return a phrase for error messages: what the workers need to start."""
 
     def close(self) -> None:
         """End the workers that this backend started."""
 
 
 class WorkQueue:
-    """Requests by index, in the order in which workers receive them."""
+    """A queue of request indices, in the order in which workers receive them."""
 
     def __init__(self, order: Sequence[int], *, max_size: int) -> None:
         self._pending, self._max_size = deque(order), max_size
-        self._alone: deque[int] = deque()  # requests of failed tasks, which go first
-        self._failures: Counter[int] = Counter()  # by request
+        self._alone: deque[int] = deque()  # requests of failed tasks: one per task, before all others
+        self._failures: Counter[int] = Counter()  # of tasks, by request index
 
     def __bool__(self) -> bool:
         return bool(self._alone or self._pending)
 
     def take(self, num_workers: int) -> list[int]:
-        """Return the indices of the next task; tasks become smaller towards the end."""
+        """Remove and return the indices of the next task; tasks become smaller as the queue empties."""
         if self._alone:
             return [self._alone.popleft()]
         share = len(self._pending) // (TASKS_PER_WORKER * num_workers)
@@ -83,18 +83,18 @@ class WorkQueue:
         return [self._pending.popleft() for _ in range(size)]
 
     def put_back(self, indices: Sequence[int]) -> list[int]:
-        """Put back the requests of a failed task, to be handed out alone; return those that fail for good."""
+        """Put back the requests of a failed task, one per task; return those that have failed `MAX_ATTEMPTS` times."""
         self._failures.update(indices)
         self._alone.extend(index for index in indices if self._failures[index] < MAX_ATTEMPTS)
         return [index for index in indices if self._failures[index] >= MAX_ATTEMPTS]
 
 
 class WorkerPool:
-    """An engine around workers: `WorkerPool(ProcessWorkers(ModelSource("tiny-llada-base"), workers=2))`.
+    """An engine with workers: `WorkerPool(ProcessWorkers(ModelSource("tiny-llada-base"), workers=2))`.
 
-    Lengths are predicted first, and requests are handed out longest first, with their plans: no worker ends
-    alone with the longest answer, and rows that are decoded together are alike. With a fixed canvas there
-    are no probes, and the longest prompts go first. Close the pool, or use it in a `with` statement.
+    Lengths are predicted first. Then requests are sent with their plans, longest first: no worker is left with a
+    long answer when the others are idle, and rows of one batch have similar lengths. With a fixed canvas there
+    are no probes, and the longest prompts are sent first. Close the pool, or use it in a `with` statement.
     """
 
     def __init__(self, backend: WorkerBackend, *, timeout: float = START_TIMEOUT) -> None:
@@ -120,14 +120,14 @@ class WorkerPool:
 
     @property
     def model_info(self) -> ModelInfo:
-        """The properties of the model, as soon as one worker has loaded it."""
+        """The properties of the model. The first access starts the workers and waits until one has loaded it."""
         self._start()
         while self._model_info is None:
             self._wait()
         return self._model_info
 
     def generate(self, requests: Requests[Key], recipe: Recipe, *, max_batch_size: int) -> Replies[Key]:
-        """Yield the replies of each finished task."""
+        """Yield the replies of one task at a time, as tasks finish."""
         check_int("WorkerPool.generate", "max_batch_size", max_batch_size, minimum=1)
         if not requests:
             return
@@ -137,7 +137,7 @@ class WorkerPool:
             yield [replace(reply, key=keys[index]) for index, reply in zip(indices, replies)]
 
     def predict_lengths(self, requests: Requests[Key], recipe: Recipe, *, max_batch_size: int) -> Lengths[Key]:
-        """Yield the planned number of slots by key as workers plan."""
+        """Yield planned numbers of slots by key, one task at a time, as tasks finish."""
         keys = list(requests)
         for plans in self._plan([*requests.values()], prediction_recipe(recipe)):
             yield {keys[index]: plan.max_horizon for index, (plan, _) in plans.items()}
@@ -145,7 +145,7 @@ class WorkerPool:
     def _plan_order(
         self, requests: Sequence[GenerationRequest], recipe: Recipe, max_batch_size: int
     ) -> tuple[WorkQueue, Sequence[GenerationRequest]]:
-        """Return the queue, longest answers first, and the requests with their plans."""
+        """Return the queue with the longest planned answers first, and the requests with their plans."""
         planned, slots = list(requests), [math.inf] * len(requests)  # requests without a plan go first
         if not isinstance(recipe.length, Fixed):
             planning = prediction_recipe(recipe)
@@ -161,13 +161,13 @@ class WorkerPool:
     def _plan(
         self, requests: Sequence[GenerationRequest], recipe: Recipe
     ) -> Iterator[dict[int, tuple[Plan, TokenCost]]]:
-        """Yield the plans that workers make, by the index of the request."""
+        """Yield plans and probe costs by request index, one task at a time; requests without a plan are left out."""
         order = sorted(range(len(requests)), key=lambda index: len(requests[index].prompt_ids), reverse=True)
         for indices, plans in self._run(WorkerTask("plan", requests, recipe, 1), WorkQueue(order, max_size=PLAN_SIZE)):
             yield {index: plan for index, plan in zip(indices, plans) if plan is not None}
 
     def _run(self, work: WorkerTask, queue: WorkQueue) -> Iterator[tuple[list[int], list[Any]]]:
-        """Divide work into tasks; yield the indices and the results of each, except of plans that fail."""
+        """Divide work into tasks; yield the request indices and results of each, except for failed plan tasks."""
         self._start()
         assigned: dict[Future[Any], list[int]] = {}
         finished: list[tuple[list[int], list[Any]]] = []
@@ -184,7 +184,7 @@ class WorkerPool:
                 return
             for task, result in self._wait():
                 if task not in assigned:
-                    continue  # of a caller that stopped early
+                    continue  # a task of an earlier call, whose caller stopped early
                 indices = assigned.pop(task)
                 if not isinstance(result, Exception):
                     finished.append((indices, result))
@@ -200,7 +200,7 @@ class WorkerPool:
                 self._loading[self.backend.start(worker)] = worker
 
     def _wait(self) -> list[tuple[Future[Any], Any]]:
-        """Wait until models are loaded or tasks end; return the tasks with their results or errors."""
+        """Wait until a model is loaded or a task ends; return the tasks that ended, with their results or errors."""
         timeout = None if self._running else self.timeout
         done, _ = wait([*self._loading, *self._running], timeout, FIRST_COMPLETED)
         if not done and not self._idle:
@@ -213,7 +213,7 @@ class WorkerPool:
         return [(task, self._finish_task(task)) for task in done & self._running.keys()]
 
     def _finish_loading(self, future: Future[Any]) -> None:
-        """Make a worker available, or restart it unless it keeps dying."""
+        """Mark a worker as idle if it has loaded its model; else restart it, unless it died `MAX_LOAD_DEATHS` times."""
         worker = self._loading.pop(future)
         if (error := future.exception()) is None:
             self._check_model(worker, future.result())
@@ -247,7 +247,7 @@ class WorkerPool:
         self._loading[self.backend.start(worker)] = worker
 
     def _check_model(self, worker: int, model_info: ModelInfo | Exception) -> None:
-        """Raise EngineError unless all workers have one model and this version of lastword."""
+        """Raise EngineError unless the worker has the first worker's model and this process's lastword version."""
         if isinstance(model_info, Exception):
             raise EngineError(f"worker {worker} cannot load the model: {error_text(model_info)}")
         version = model_info.versions.get("lastword")
@@ -265,7 +265,7 @@ class WorkerPool:
 
 
 def prediction_recipe(recipe: Recipe) -> Recipe:
-    """Return a recipe whose plan predicts lengths, which a fixed canvas that stops early does not."""
+    """Return a recipe that predicts lengths: `Survival` replaces a wrapped fixed canvas, as in `StopAtEnd(Fixed())`."""
     if isinstance(recipe.length, Fixed) or not any(isinstance(layer, Fixed) for layer in policy_layers(recipe.length)):
         return recipe
     return replace(recipe, length=Survival(limit=combined_traits(recipe.length).upper_bound))

@@ -1,6 +1,6 @@
-"""Workers of a pool: processes on this machine, or actors of a Ray cluster.
+"""Worker backends of a pool: processes on this machine, or actors of a Ray cluster.
 
-Weights are loaded in the worker; only requests, plans and replies are sent.
+Each worker loads the weights; only requests, plans and replies are sent between processes.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _LOG = logging.getLogger(__name__)
 
 
 class ModelWorker:
-    """A worker with its model, as a Ray actor or in a process. Errors are returned, so that they can be pickled."""
+    """A worker and its model, in a spawned process or as a Ray actor. It returns errors, in a picklable form."""
 
     def __init__(self, source: ModelSource, threads: int | None = None) -> None:
         self.source, self.threads = source, threads
         self.engine: LocalEngine | None = None
 
     def load(self) -> ModelInfo | Exception:
-        """Load the model, unless it is loaded."""
+        """Load the model if it is not loaded; return its properties, or the error of loading."""
         try:
             if self.threads is not None:
                 torch.set_num_threads(self.threads)
@@ -51,9 +51,9 @@ class ModelWorker:
         return self.engine.model_info
 
     def run(self, task: WorkerTask) -> list[Any] | Exception:
-        """Return the results of a task in the order of its requests."""
+        """Return a reply, or a plan or None, per request of a task, in order; or the error of the whole task."""
         if self.engine is None:
-            raise EngineError("the worker was restarted")  # by Ray; the model must be loaded again
+            raise EngineError("the worker was restarted")  # by Ray, which does not load the model again
         requests, results = dict(enumerate(task.requests)), dict[int, Any]()
         try:
             if task.kind == "plan":
@@ -70,10 +70,10 @@ class ModelWorker:
 
 
 class ProcessWorkers:
-    """Spawned processes: one per GPU if there are any and the device is "auto" or "cuda", else one per core.
+    """A backend of spawned processes, by default one per GPU if the device is "auto" or "cuda".
 
-    On a CPU each worker computes with `threads` threads. A script needs the usual
-    `if __name__ == "__main__":`, because a spawned process imports it.
+    Without a GPU, each worker computes with `threads` threads (default: 1), and the default is one worker per `threads`
+    cores. The calling script needs `if __name__ == "__main__":`, because spawned processes import it.
     """
 
     def __init__(self, source: ModelSource, workers: int | None = None, *, threads: int | None = None) -> None:
@@ -82,12 +82,12 @@ class ProcessWorkers:
         self.source, self.threads = source, threads or (None if self._gpus else 1)
         self.num_workers = workers or len(self._gpus) or max(1, _num_cores() // (self.threads or 1))
         self._processes: dict[int, tuple[BaseProcess, Connection]] = {}
-        self._threads = ThreadPoolExecutor(self.num_workers)  # each waits for a message of a process
+        self._threads = ThreadPoolExecutor(self.num_workers)  # each thread waits for messages of one process
 
     def start(self, worker: int) -> Future[Any]:
         self._end(worker)
         gpu = self._gpus[worker % len(self._gpus)] if self._gpus else None
-        context = get_context("spawn")  # a forked process can use neither threads nor a GPU in use
+        context = get_context("spawn")  # a forked process cannot use a GPU or threads that its parent uses
         pipe, remote_pipe = context.Pipe()
         arguments, name = (remote_pipe, self.source, self.threads, gpu), f"lastword worker {worker}"
         process = context.Process(target=_serve_tasks, args=arguments, name=name, daemon=True)
@@ -106,7 +106,7 @@ class ProcessWorkers:
         return f"{self.num_workers} processes to load {self.source.name}"
 
     def close(self) -> None:
-        for process, _ in self._processes.values():  # all at once, then wait for each
+        for process, _ in self._processes.values():  # signal all processes before the first wait
             process.terminate()
         for worker in [*self._processes]:
             self._end(worker)
@@ -123,7 +123,7 @@ class ProcessWorkers:
 
 
 def _send(pipe: Connection, message: object) -> None:
-    """Send by value: PyTorch would share the memory of tensors, which ends with its process."""
+    """Send a message by value. (PyTorch would send tensors as shared memory, which is lost when its process ends.)"""
     pipe.send_bytes(pickle.dumps(message))
 
 
@@ -131,13 +131,13 @@ def _receive(process: BaseProcess, pipe: Connection) -> Any:
     """Return the next message of a process, or raise EngineError if it ended."""
     try:
         return pickle.loads(pipe.recv_bytes())
-    except Exception as error:  # the end of the pipe, or part of a message
+    except Exception as error:  # the pipe is closed, or the message incomplete
         process.join(SECONDS_TO_END)
-        raise EngineError(f"{process!r} sent no result ({error!r:.200})") from error  # with signal or exit code
+        raise EngineError(f"{process!r} sent no result ({error!r:.200})") from error  # the repr contains the exit code
 
 
 def _serve_tasks(pipe: Connection, source: ModelSource, threads: int | None, gpu: str | None) -> None:
-    """Load the model, then run one task after another until the pipe is closed."""
+    """Load the model and send its properties, then run the received tasks one by one until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
@@ -149,11 +149,11 @@ def _serve_tasks(pipe: Connection, source: ModelSource, threads: int | None, gpu
 
 
 class RayWorkers:
-    """Actors of a Ray cluster: `address` is "auto", "host:port", or "local" for a temporary cluster.
+    """A backend of Ray actors: `address` is "auto", "host:port", or "local" for a temporary cluster.
 
-    Without an address Ray uses RAY_ADDRESS, a cluster of this machine, or a local one. An existing
-    connection of this process is kept. Each actor takes a GPU if the cluster has any and the device is
-    "auto" or "cuda", else `threads` cores. The default number of workers fills the cluster.
+    Without an address Ray uses RAY_ADDRESS, else a cluster that runs on this machine, else a temporary one.
+    If this process is already connected to Ray, that connection is used. Each actor takes a GPU if the cluster
+    has any and the device is "auto" or "cuda", else `threads` cores. By default actors fill the cluster.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class RayWorkers:
             # Ray restarts an actor as often as necessary, and the pool counts the attempts of a task.
             actor_class = self._ray.remote(**resources, max_restarts=-1, max_task_retries=0)(ModelWorker)
             self._actors[worker] = actor_class.remote(self.source, self.threads)
-        # Loading is retried without limit: calls fail at once while Ray still connects to a dead node.
+        # Loading is retried without limit, because calls fail at once as long as Ray tries to reach a dead node.
         load = self._actors[worker].load.options(max_task_retries=-1)
         future: Future[Any] = load.remote().future()
         return future
@@ -193,7 +193,7 @@ class RayWorkers:
         return f"Ray to place actors that take {resource} each (free now: {available})"
 
     def close(self) -> None:
-        """End the actors, and the cluster or connection if it was opened here."""
+        """End the actors; disconnect from Ray, and end a temporary cluster, if this backend connected to it."""
         for actor in self._actors.values():
             self._ray.kill(actor)
         self._actors = {}
@@ -203,13 +203,13 @@ class RayWorkers:
 
 
 def import_ray() -> Any:
-    """Import Ray, or raise ExtraError."""
+    """Return the module ray, with usage statistics off by default, or raise ExtraError."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     return import_extra("ray", "ray", "--engine ray")
 
 
 def connect(ray: Any, address: str | None) -> bool:
-    """Connect to a cluster; return False if this process is already connected."""
+    """Connect this process to a Ray cluster and return True; return False if it is already connected."""
     if ray.is_initialized():
         return False
     name = address or os.environ.get("RAY_ADDRESS") or "one on this machine, or a new one"
@@ -228,7 +228,7 @@ def connect(ray: Any, address: str | None) -> bool:
 
 
 def _check_reachable(address: str) -> None:
-    """Raise EngineError if nothing listens at an address, where Ray would wait for minutes."""
+    """Raise EngineError if nothing listens at an address. (Ray itself would wait for minutes.)"""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT).close()
@@ -248,7 +248,7 @@ def _check_workers(owner: str, source: object, workers: int | None, threads: int
 
 
 def _visible_gpus() -> list[str]:
-    """Return the names of the usable GPUs in CUDA_VISIBLE_DEVICES."""
+    """Return the usable GPUs by the names that CUDA_VISIBLE_DEVICES accepts."""
     names = os.environ.get("CUDA_VISIBLE_DEVICES")
     count = torch.cuda.device_count()
     return [name.strip() for name in names.split(",")][:count] if names else [str(n) for n in range(count)]

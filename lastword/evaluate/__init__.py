@@ -1,4 +1,4 @@
-"""Evaluation: tasks are answered with a recipe, and each answer is scored and recorded."""
+"""Evaluation: the samples of tasks are decoded with a recipe, and the answers are scored and recorded."""
 
 from lastword.evaluate.harness import harness_tasks as harness_tasks
 from lastword.evaluate.journal import Journal as Journal, read_records as read_records

@@ -1,11 +1,11 @@
-"""Programs in answers: how they are extracted and run.
+"""Extraction and execution of programs in answers.
 
-The code tasks of lm-evaluation-harness fetch a metric called `code_eval`, which runs programs in a fork of
-the process that holds the model. `isolated_code` replaces it with `CodeEval`, which uses our sandbox.
+The code tasks of lm-evaluation-harness download a metric called `code_eval`, which runs programs in a fork of
+the process that has loaded the model. `isolated_code` replaces it with `CodeEval`, which uses our sandbox.
 
 `needed_code` extracts a program from a HumanEval answer as the authors of Dream do (DreamLM/Dream, fac0a7f,
-both evaluations). It was written independently of their code and equals it on the recorded answers of
-tests/golden/peers_dream_sanitize.json; where their code raises, ours returns a text.
+both evaluations). It was written independently of their code and gives the same programs for the answers in
+tests/golden/peers_dream_sanitize.json. For answers on which their code fails, it returns text all the same.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def run_tests(programs: Sequence[str], tests: Sequence[str]) -> list[bool]:
 
 
 class CodeEval:
-    """A replacement for the harness's metric `code_eval`."""
+    """A replacement for the harness's metric `code_eval` that runs programs in the sandbox."""
 
     def compute(
         self, references: Sequence[str], predictions: Sequence[Sequence[str]], k: Sequence[int] = (1,)
     ) -> tuple[dict[str, float], dict[int, list[bool]]]:
         """Return the unbiased estimate of pass@k over the tests, and whether each candidate passed.
 
-        `references` are tests, `predictions` the candidates for each.
+        `references` are tests; `predictions` are the candidate programs for each test.
         """
         pairs = [(program, test) for test, candidates in zip(references, predictions) for program in candidates]
         results = iter(run_tests([program for program, _ in pairs], [test for _, test in pairs]))
@@ -58,9 +58,9 @@ def _pass_at(tries: int, passed: Sequence[bool]) -> float:
 
 @contextmanager
 def isolated_code() -> Iterator[None]:
-    """Give tasks that are loaded in this context our `code_eval`, which needs no network.
+    """Replace the metric `code_eval` with `CodeEval` in tasks that are loaded inside the context.
 
-    For callers of the harness's own TaskManager. Tasks keep the metric, so they may be evaluated later.
+    Use it around calls of the harness's own TaskManager. The tasks keep `CodeEval` when the context ends.
     """
     import evaluate
 
@@ -77,10 +77,10 @@ def isolated_code() -> Iterator[None]:
 
 
 def needed_code(prompt: str, answer: str, entry_point: str) -> str:
-    """Return the program to test: imports, and the definitions that `entry_point` uses, by name.
+    """Return the program to test: the imports, and `entry_point` with the definitions that it uses by name.
 
-    The program is sought in the first Python fence, if there is one, with the prompt in front: of the first
-    100 lines, the run that parses and has the most lines that are not blank.
+    They are taken from the prompt followed by the first Python fence of the answer, or by the answer: among
+    the first 100 lines, from those consecutive lines that parse and have the most non-blank lines.
 
     >>> answer = "    return twice(x) + 1\\n\\ndef twice(x):\\n    return 2 * x\\n\\nSo f(1) is 3."
     >>> print(needed_code("def f(x):", answer, "f"))
@@ -98,21 +98,21 @@ def needed_code(prompt: str, answer: str, entry_point: str) -> str:
     nodes = [*imports, *(node for name, node in definitions.items() if name in used)]
     try:
         return "\n".join(ast.unparse(node) for node in nodes)
-    except (RecursionError, ValueError):  # hundreds of terms, numbers of thousands of digits
+    except (RecursionError, ValueError):  # expressions with hundreds of terms, numbers with thousands of digits
         return text
 
 
 def _fenced(answer: str) -> str:
-    """Return the content of the first Python fence, or else everything before a fence closes."""
+    """Return the content of the first Python fence or, without one, the text before the first fence of any kind."""
     start = answer.find(f"{FENCE}python\n")
     body = answer if start < 0 else answer[start + len(FENCE) + len("python\n") :]
     return body.split(FENCE)[0]
 
 
 def _longest_module(lines: list[str]) -> ast.Module:
-    """Return the run of lines that parses and has the most lines that are not blank.
+    """Return the syntax tree of the consecutive lines that parse and have the most non-blank lines.
 
-    Ties go to the run that starts first, then to the one that ends first.
+    Ties go to the lines that start first, then to those that end first.
     """
     is_written = [bool(line.strip()) for line in lines]
     runs = [
@@ -133,11 +133,11 @@ def _parse(text: str) -> ast.Module | None:
         try:
             return ast.parse(text)
         except (SyntaxError, ValueError, MemoryError, RecursionError):
-            return None  # the last three: null bytes, surrogates, deep nesting
+            return None  # ValueError: null bytes or surrogates; the last two: deep nesting
 
 
 def _defined_names(node: ast.stmt) -> Iterator[str]:
-    """Yield the name that a statement defines, if Dream's code keeps statements of its kind."""
+    """Yield the name that a statement defines, if Dream's code keeps such statements."""
     if isinstance(node, ast.ClassDef):
         yield node.name
     elif isinstance(node, ast.FunctionDef):
@@ -148,7 +148,7 @@ def _defined_names(node: ast.stmt) -> Iterator[str]:
 
 
 def _used_definitions(entry_point: str, definitions: dict[str, ast.stmt]) -> set[str]:
-    """Return the entry point and every definition that it uses, directly or through others."""
+    """Return the names of the entry point and of all definitions that it uses, directly or indirectly."""
     used = [entry_point] if entry_point in definitions else []
     for name in used:  # grows during the loop
         used += {*_used_names(definitions[name])} & {*definitions} - {*used}

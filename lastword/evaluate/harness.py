@@ -1,8 +1,8 @@
-"""Tasks of lm-evaluation-harness.
+"""Adapters that make tasks of lm-evaluation-harness usable as tasks of `evaluate`.
 
-The harness makes prompts, names stop strings, filters answers and scores them. Decoding, recording and
-resuming are ours, as for every other task. Its cache of answers is never used, because its key lacks the
-model. Programs that a model wrote run in our sandbox only.
+The harness makes prompts, defines stop strings, and filters and scores answers. This package decodes, records
+and resumes, as for every task. The harness's cache of answers is never used, because its key does not contain
+the model. Programs in answers run in the sandbox of this package only.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from lastword.sandbox.runner import sandbox_info
 from lastword.tasks import BENCHMARKS
 from lastword.validation import short_repr
 
-# The scores that the survival paper reports, by the beginning of a task's name. Other tasks have the first
+# The scores that the survival paper reports, by prefix of the task's name. Other tasks are scored by the first
 # metric and filter that they define.
 SCORES = {"gsm8k": "exact_match,strict-match", "bbh": "exact_match,get-answer", "minerva_math": "exact_match,none"}
-# Tasks whose filtered answer, followed by the target, is a program that passes or fails; and the filter.
+# Code tasks and their filters: the filtered answer, followed by the target (tests), is a program to run.
 PROGRAMS = {
     "humaneval": "create_test",
     "humaneval_plus": "create_test",
@@ -36,16 +36,16 @@ PROGRAMS = {
     "mbpp_plus": "none",
     "mbpp_instruct": "extract_code",
 }
-# Folders with the usual tasks: indexing all tasks of the harness takes some ten seconds.
+# Folders with the usual tasks: indexing all tasks of the harness takes about ten seconds.
 USUAL = ("gsm8k", "bbh/cot_fewshot", "minerva_math", "benchmarks", "humaneval", "mbpp")
-EXAMPLES_SEED = 1234  # the harness's default, which gives the prompts of its command line
+EXAMPLES_SEED = 1234  # the harness's default: prompts are those of its command line
 Document = Mapping[str, Any]  # a row of a dataset
 Untyped = Any  # the harness has no types
 _LOG = logging.getLogger(__name__)
 
 
 class HarnessTask:
-    """A task of the harness, under its name there."""
+    """A task of the harness with the interface of `Task`."""
 
     def __init__(
         self, task: Untyped, group: str, *, shots: int | None, chat: bool, score: str | None, dream_code: bool
@@ -68,7 +68,7 @@ class HarnessTask:
         return list(self._task.eval_docs)
 
     def samples(self, limit: int | None = None) -> list[Sample]:
-        """Return the samples, whose prompts do not depend on the limit."""
+        """Return the first `limit` samples (None: all); their few-shot examples do not depend on the limit."""
         self._task.set_fewshot_seed(EXAMPLES_SEED)
         stop = tuple(self._task.config.generation_kwargs.get("until") or ())
         if self._dream_code and "instruct" not in self.name:
@@ -107,7 +107,7 @@ class HarnessTask:
         return {"sandbox": sandbox_info()} if self.name in PROGRAMS else {}
 
     def _score_answer(self, sample: Sample, document: Document, answer: object) -> float:
-        """Return a score. If the scorer fails on the answer it is 0; if it fails on any answer, raise."""
+        """Return a score: 0 if the scorer fails on this answer. Raise TaskError if it would fail on every answer."""
         try:
             scores = self._task.process_results(document, [answer])
         except (ImportError, AttributeError) as error:
@@ -129,7 +129,7 @@ class HarnessTask:
         )
 
     def _filter_answer(self, document: Document, text: str) -> object:
-        """Return an answer after the harness's filter; an answer on which it fails is empty."""
+        """Return an answer as the task's filter extracts it, or empty text if the filter fails on this answer."""
         from lm_eval.api.instance import Instance
 
         request = Instance("generate_until", document, ("", {}), 0, (self.name, 0, 1), resps=[text])
@@ -152,12 +152,12 @@ def harness_tasks(
     score: str | None = None,
     dream_code: bool = False,
 ) -> list[Task]:
-    """Return tasks by name; a group is split into its tasks, `bbh` into 27.
+    """Return tasks by name; a group is divided into its tasks, `bbh` into 27.
 
-    `shots` replaces the number of examples in a prompt. `chat` makes conversations with a turn per example,
-    for the tokenizer's chat template. `score` selects another "metric,filter" of the task. `dream_code`
-    extracts programs from HumanEval answers as Dream's authors do, and does not cut those of a base model.
-    Datasets come from the hub or its local cache.
+    `shots` replaces the number of examples in a prompt. With `chat`, prompts are conversations with a turn per
+    example, for the tokenizer's chat template. `score` selects another "metric,filter" of the task. `dream_code`
+    extracts programs from HumanEval answers as Dream's authors do; in tasks for base models, answers are then not
+    cut at stop strings. Datasets are read from the Hugging Face hub or its local cache.
     """
     manager = task_manager(tuple(names))
     tasks: list[Task] = []
@@ -165,7 +165,7 @@ def harness_tasks(
         try:
             with _quiet(), isolated_code():
                 loaded = manager.load(name)["tasks"]
-        except Exception as error:  # a task is foreign code with data from a network
+        except Exception as error:  # a task runs third-party code and downloads data
             reason = str(error).splitlines()[0] if str(error) else "no reason given"
             raise TaskError(
                 f"task {name!r} of lm-evaluation-harness cannot be loaded ({type(error).__name__}: "
@@ -181,7 +181,7 @@ def harness_tasks(
 
 @lru_cache(maxsize=8)
 def task_manager(names: tuple[str, ...]) -> Untyped:
-    """Return a task manager with these tasks, or raise TaskError."""
+    """Return a task manager of the harness; raise TaskError if it lacks one of these tasks."""
 
     def not_embedded(name: str) -> str:
         known = ("tiny", *BENCHMARKS)
@@ -211,7 +211,7 @@ def task_manager(names: tuple[str, ...]) -> Untyped:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the harness's log and the progress bars of its libraries."""
+    """Silence the harness's log and the progress bars of its libraries inside the context."""
     import datasets
 
     logger = logging.getLogger("lm_eval")
@@ -227,7 +227,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _choose_shots(task: Untyped, shots: int | None) -> int:
-    """Return the number of examples: the requested one if the task allows it, else the task's."""
+    """Return the number of examples per prompt (None: the task's); raise TaskError if the task has too few."""
     default = task.config.num_fewshot or 0
     if shots is None or shots == default:
         return default

@@ -1,4 +1,4 @@
-"""LastwordLM: a model with a recipe as a model of lm-evaluation-harness."""
+"""LastwordLM, which makes a model with a recipe usable as an `LM` of lm-evaluation-harness."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ except ImportError as error:
 class LastwordLM(LM):  # type: ignore[misc]  # the harness has no types
     """A model with a recipe for `lm_eval.simple_evaluate`.
 
-    The recipe alone decides how an answer is decoded: a task's `max_gen_toks` is ignored, as in the models'
-    own classes, and a task that requires sampling is rejected if the recipe is greedy. `log` has a dictionary per
-    answer with `task`, `doc_id`, horizon, costs, seconds and finish.
+    The recipe alone decides how an answer is decoded: a task's `max_gen_toks` is ignored, as in the `LM` classes of
+    the models' authors, and a task that requires sampling is rejected if the recipe is greedy. `log` is a list with
+    a dictionary per answer: `task`, `doc_id`, horizon, costs, seconds and finish.
     """
 
     def __init__(
@@ -37,14 +37,14 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness has no types
     ) -> None:
         super().__init__()
         check_int("LastwordLM", "max_batch_size", max_batch_size, minimum=1)
-        self._device = model.device  # the property `device` is read-only
+        self._device = model.device  # LM.device is a read-only property
         self.model, self.recipe = model, resolve(Recipe.coerce(recipe), model)
         self.max_batch_size, self.seed = max_batch_size, seed
         self._bos = bos_token(model.tokenizer) if bos else ""
         self.log: list[Fields] = []
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """Return an answer per request, cut before the first stop string."""
+        """Return an answer per request, cut before its first stop string, and extend `log`."""
         samples, questions = [], {}
         counts: Counter[tuple[str, int]] = Counter()
         for number, request in enumerate(requests):
@@ -58,7 +58,7 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness has no types
             until = settings.get("until") or ()
             stop = (until,) if isinstance(until, str) else tuple(until)
             samples.append(Sample(str(request.task_name), int(request.doc_id), context, stop))
-            repetition = counts[request.task_name, request.doc_id]  # each gets another seed
+            repetition = counts[request.task_name, request.doc_id]  # each repetition of a sample gets another seed
             counts[request.task_name, request.doc_id] += 1
             ids = self.model.tokenizer.encode(self._bos + context)
             questions[number] = GenerationRequest(ids, self.seed + request.doc_id + repetition * 2**20)
@@ -71,20 +71,20 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness has no types
         return texts
 
     def loglikelihood(self, requests: Sequence[Any]) -> NoReturn:
-        """Raise SettingError: a masked diffusion model decodes answers and has no likelihood of one."""
+        """Raise SettingError: decoding with a masked diffusion model does not give the likelihood of an answer."""
         raise SettingError("a task needs likelihoods, and decoding gives texts; choose tasks that generate")
 
     loglikelihood_rolling = loglikelihood
 
     def set_cache_hook(self, cache_hook: Any) -> NoReturn:
-        """Raise SettingError: the harness keys its cache of answers by the prompt alone."""
+        """Raise SettingError: the key of the harness's answer cache contains neither model nor recipe."""
         raise SettingError(
             "use_cache was given; the key of the harness's cache lacks model and recipe, so that one recipe "
             "would get the answers of another. `lastword eval` resumes from its own records"
         )
 
     def apply_chat_template(self, chat_history: Sequence[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """Return the text of a conversation; without a generation prompt, its last turn stays open."""
+        """Return the text of a conversation; without a generation prompt, the answer continues its last turn."""
         return self.model.tokenizer.render(chat_history, continue_last=not add_generation_prompt)
 
     def chat_template(self, chat_template: bool | str = False) -> str:
@@ -95,5 +95,5 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness has no types
         return type(self.model).__name__
 
     def get_model_info(self) -> Fields:
-        """Return what the harness adds to its results."""
+        """Return the settings that the harness adds to its results."""
         return {"recipe": self.recipe.to_json(), "max_batch_size": self.max_batch_size, "bos": bool(self._bos)}

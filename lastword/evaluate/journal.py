@@ -18,15 +18,15 @@ from lastword.io.files import NEWLINE, JournalFile, os_error_reason
 from lastword.io.schema import read_bytes
 
 LINE_START = b'{"model":"'
-MAX_BYTES = 2**30  # of a file
-_FIRST_FIELDS = [field.name for field in fields(BaseRecord)]  # the order in a line
+MAX_BYTES = 2**30  # of a record file
+_FIRST_FIELDS = [field.name for field in fields(BaseRecord)]  # in the order in which a line has them
 
 
 class Journal:
     """An append-only file of records, written by one process at a time.
 
     If a run was killed while it wrote a line, the next run removes the torn line. A file that contains
-    anything but records is refused and left unchanged.
+    anything other than records is left unchanged, and SettingError is raised.
     """
 
     def __init__(self, path: Path) -> None:
@@ -35,7 +35,7 @@ class Journal:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Lock the journal, so that records can be appended."""
+        """Lock the journal inside the context and remove a torn line, so that records can be appended."""
         with self._file.writing():
             self._file.recover(from_line, is_torn)
             yield
@@ -51,12 +51,12 @@ class Journal:
         return iter(read_records(self.path) if self.path.exists() else ())
 
     def by_identity(self) -> dict[Identity, Record]:
-        """Return the records by the questions that they answer."""
+        """Return the last record of each question by identity."""
         return {identity(record): record for record in self}
 
 
 def is_torn(line: bytes) -> bool:
-    """Return whether this is a proper beginning of a record's line."""
+    """Return whether this is the beginning of a record's line, but not the whole line."""
     if line[: len(LINE_START)] != LINE_START[: len(line)]:
         return False
     with suppress(ValueError):
@@ -70,10 +70,10 @@ def is_torn(line: bytes) -> bool:
 
 
 def read_records(path: Path) -> list[Record]:
-    """Read a journal (`.jsonl`) or a Parquet file, or all record files below a folder.
+    """Return the records of a journal (`.jsonl`) or a Parquet file, or of all record files below a folder.
 
-    In a folder, the names of Parquet files with records end in `.records.parquet`, because other tools
-    write Parquet, too. If a file has several drift records of a question, the last one counts.
+    In a folder, only Parquet files whose names end in `.records.parquet` are read, because other tools write
+    Parquet files as well. Of several drift records of a question in one file, only the last is returned.
     """
     return [record for file in record_files(path) for record in _read_file(file)]
 

@@ -1,4 +1,4 @@
-"""`drift`: the expected length as it moves while the answer is decoded, the paper's step ablation."""
+"""`drift`: the change of the expected length while an answer is decoded (the survival paper's step ablation)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.validation import check_int
 
-STEPS = (2, 5, 7, 10)  # the paper's
+STEPS = (2, 5, 7, 10)  # as in the survival paper
 _LOG = logging.getLogger(__name__)
 
 
@@ -40,12 +40,12 @@ def drift(
     recipe: Recipe = Recipe.named("paper"),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Drift]:
-    """Return records with the expected length at step 0 and at each of `steps` of the same decoding.
+    """Decode each sample up to the last of `steps`; return records of the expected length at step 0 and at `steps`.
 
-    Decoding stops after the last of these steps. A recorded sample that lacks a step is measured again, at
-    its recorded steps, too, and its record is replaced. Prompts that leave no room for the whole canvas are
-    skipped and counted in the log. Only the unmask rule and the sampling of `recipe` are used, because a
-    later step is read off the whole canvas.
+    If the record of a sample lacks one of `steps`, the sample is measured again, also at its recorded steps, and
+    the record is replaced. Prompts that are too long for the whole canvas are skipped, and their number is
+    logged. Only the unmask rule and the sampling of `recipe` are used, because the expected length is read from
+    the whole canvas at every step.
     """
     check_counts("drift", "max_batch_size", max_batch_size, limit)
     for step in steps:
@@ -89,7 +89,7 @@ def _drifts(journal: Journal) -> dict[Identity, Drift]:
 
 
 def _select_fitting(model: MaskPredictor, prompts: dict[Identity, list[int]], slots: int) -> dict[Identity, list[int]]:
-    """Return the prompts that leave room for `slots` in the context length."""
+    """Return the prompts after which `slots` slots fit into the context length; raise SettingError if none do."""
     fitting = {key: ids for key, ids in prompts.items() if len(ids) + slots <= model.max_seq_len}
     skipped = len(prompts) - len(fitting)
     if prompts and not fitting:
@@ -105,12 +105,12 @@ def _select_fitting(model: MaskPredictor, prompts: dict[Identity, list[int]], sl
 def _expected_lengths(
     model: MaskPredictor, prompts: Sequence[list[int]], length: Survival, recipe: Recipe, steps: set[int]
 ) -> list[dict[str, float]]:
-    """Return the expected length of each prompt by step, step 0 included."""
+    """Return the expected lengths of each prompt's answer by step number as text, step 0 included."""
     expected: list[dict[str, float]] = [{} for _ in prompts]
     recipe = replace(recipe, length=Fixed(length.limit))
     generators = RowGenerators([0] * len(prompts), model.device)
     for step in decode(model, prompts, recipe, generators=generators):
-        number = int(step.clock.step[0])  # the rows begin together
+        number = int(step.clock.step[0])  # the same for all rows
         if number == 0 or number in steps:
             for row, mean in zip(expected, length.interpret(step.prediction).mean.tolist()):
                 row[str(number)] = round(mean, 4)

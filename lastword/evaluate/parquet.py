@@ -16,22 +16,22 @@ from lastword.io.files import check_folder, check_target, write
 from lastword.recipe.recipe import Recipe
 
 SUFFIX = ".parquet"
-FOLDER_SUFFIX = ".records.parquet"  # of the files that are read when a folder is given
+FOLDER_SUFFIX = ".records.parquet"  # of the Parquet files that are read if a folder is given
 FIELDS = {field.name for kind in (Answer, Drift) for field in fields(kind)}
 NESTED = ("probe_cost", "cost", "versions", "sandbox", "expected")
 NULLABLE = {"cost": None, "probe_cost": None, "batch_seconds": None}  # required fields that may be None
-MAX_BYTES = 2**31  # of a file's uncompressed columns
+MAX_BYTES = 2**31  # of uncompressed columns in a file that is read
 _to_json = cache(Recipe.to_json)
 
 
 def load_pyarrow() -> tuple[Any, Any]:
-    """Import pyarrow and pyarrow.parquet, or raise ExtraError."""
+    """Return the modules pyarrow and pyarrow.parquet, or raise ExtraError."""
     pyarrow = import_extra("pyarrow.parquet", "eval", "Parquet")
     return pyarrow, pyarrow.parquet
 
 
 def write_parquet(records: Sequence[Record], path: Path) -> None:
-    """Write a row per record. DuckDB, pandas, polars and `read_parquet` read the file."""
+    """Write a Parquet file with a row per record, for `read_parquet` and for DuckDB, pandas or polars."""
     if path.suffix != SUFFIX:
         raise SettingError(f"{path} does not end in {SUFFIX}; give a file name that does")
     pyarrow, parquet = load_pyarrow()
@@ -50,7 +50,7 @@ def write_parquet(records: Sequence[Record], path: Path) -> None:
 
 
 def to_row(record: Record) -> Fields:
-    """Return the columns of a record. The recipe is JSON text."""
+    """Return the values of a record by column name. The recipe becomes JSON text."""
     row: Fields = {}
     for field in fields(record):
         value = getattr(record, field.name)
@@ -70,7 +70,7 @@ def to_columns(rows: Sequence[Fields]) -> dict[str, list[Any]]:
 
 
 def read_parquet(content: bytes) -> list[Record]:
-    """Return the records of a file that `write_parquet` wrote; ValueError says what is wrong with it."""
+    """Return the records, given the content of a file of `write_parquet`; raise ValueError if it is invalid."""
     pyarrow, parquet = load_pyarrow()
     try:
         file = parquet.ParquetFile(BytesIO(content))
@@ -93,7 +93,7 @@ def read_parquet(content: bytes) -> list[Record]:
 
 
 def _nest(places: Sequence[tuple[str, str | None]], values: Sequence[Any]) -> Fields:
-    """Return the fields of a row, without those that are None."""
+    """Return the record fields of a row, without those that are None; `places` are the columns' `_field_of`."""
     row: Fields = {}
     for (field, key), value in zip(places, values):
         if value is not None:

@@ -1,8 +1,8 @@
-"""Presets: the set-ups of the survival paper by name, as far as it states them.
+"""Presets: the evaluation settings of the survival paper by name, as far as the paper states them.
 
-The paper gives the shots, strict match on GSM8K and a canvas of 1024 for base models, and refers to each
-model's own evaluation settings for the rest, which are taken from the models' published evaluation code. For
-the instruction-tuned tables it names only tasks: prompts, shots and scores are our choice.
+For base models the paper gives the shots, strict match on GSM8K and a canvas of 1024 slots; all other settings
+are each model's own, here taken from the model's published evaluation code. For instruction-tuned models the
+paper names only tasks: prompts, shots and scores are our choice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CANVAS = 1024
 
 @dataclass(frozen=True)
 class Setting:
-    """Tasks by name that share a recipe. None is the task's own choice."""
+    """Names of tasks that share a recipe and options. None: each task's default."""
 
     tasks: tuple[str, ...]
     recipe: Recipe
@@ -46,7 +46,7 @@ class Setting:
 
 
 def check_tasks(names: Sequence[str], split: str = "test") -> tuple[list[str], list[str]]:
-    """Return the names of embedded tasks and of the harness's; raise TaskError for unknown names and splits."""
+    """Divide names into embedded tasks and tasks of the harness; raise TaskError for unknown names and splits."""
     embedded = [name for name in names if name in ("tiny", *FAMILIES)]
     others = [name for name in names if name not in embedded]
     if others:
@@ -58,16 +58,16 @@ def check_tasks(names: Sequence[str], split: str = "test") -> tuple[list[str], l
 
 @dataclass(frozen=True)
 class Preset:
-    """A model, the layout of its prompts, and settings for every benchmark."""
+    """An evaluation set-up: a model, the layout of its prompts, and the settings of each benchmark."""
 
     description: str
     model: str
     settings: tuple[Setting, ...]
-    chat: bool | None = None  # None: if the model has a chat template
+    chat: bool | None = None  # None: use the chat template if the model has one
     bos: bool = False
 
     def only(self, names: tuple[str, ...]) -> Preset:
-        """Return the preset with some of its tasks."""
+        """Return the preset with only these tasks; raise TaskError if it lacks one of them."""
         known = [name for setting in self.settings for name in setting.tasks]
         unknown = [name for name in names if name not in known]
         if unknown:
@@ -103,7 +103,7 @@ def _dream(temperature: float, top_p: float) -> Recipe:
     return Recipe(length=Survival(CANVAS), unmask=LowestEntropy(Timesteps()), sampling=sampling)
 
 
-# The task's own shots are the paper's: BBH 3, GSM8K 5, MATH 4, HumanEval 0, MBPP 3.
+# The default shots of these tasks are the paper's: BBH 3, GSM8K 5, MATH 4, HumanEval 0, MBPP 3.
 PRESETS = {
     "paper/llada-base": Preset(
         "LLaDA-8B-Base as in the paper: greedy, most confident first, one block.",
@@ -150,7 +150,7 @@ PRESETS = {
 
 
 def preset(name: str) -> Preset:
-    """Return the preset of this name."""
+    """Return the preset with this name, or raise SettingError."""
     if name not in PRESETS:
         raise SettingError(f"unknown preset {name!r}; known: {', '.join(PRESETS)}")
     return PRESETS[name]

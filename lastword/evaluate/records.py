@@ -1,7 +1,7 @@
-"""Records: how each sample was answered and scored, in the schema of journals, Parquet files and tables.
+"""The schema of records, which journals, Parquet files and tables share.
 
-An `Answer` contains a decoded answer with its score and costs, a `Drift` the expected length after several
-steps of decoding. Values are checked when a record is made: types, bounds, finite numbers, nesting.
+An `Answer` contains a decoded answer with its score and costs, a `Drift` the expected lengths at several
+steps of decoding. Types, bounds, finiteness and nesting of all values are checked when a record is made.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import REREGISTERED
 from lastword.validation import MAX_SLOTS
 
-Fields = dict[str, Any]  # of a record
+Fields = dict[str, Any]  # fields of a record by name
 FinishName = Literal["ended", "truncated", "masks_left", "too_long"]
 
 Seconds = Annotated[float, Field(ge=0, le=10**9)]
 ExpectedLength = Annotated[float, Field(ge=0, le=MAX_SLOTS)]
-StepKey = Annotated[str, Field(pattern=r"^[0-9]{1,7}$")]  # a key of a JSON object is text
+StepKey = Annotated[str, Field(pattern=r"^[0-9]{1,7}$")]  # a number of steps: keys of JSON objects are text
 
 
 @lru_cache(maxsize=4096)
 def _parse_recipe(text: str, reregistered: int) -> Recipe:
-    """Parse a recipe; it is parsed again after a part name was registered for another class."""
+    """Parse a recipe. `reregistered` is part of the cache key: it grows when a part name gets another class."""
     return Recipe.from_json(text)
 
 
 def _to_recipe(value: object) -> Recipe:
-    """Return the recipe of a JSON object. Equal objects give the same recipe object."""
+    """Return the recipe that a JSON object describes; equal JSON objects give one shared recipe."""
     if isinstance(value, Recipe):
         return value
     if not isinstance(value, dict):
@@ -49,7 +49,7 @@ def _to_recipe(value: object) -> Recipe:
 
 @lru_cache(maxsize=4096)
 def recipe_data(recipe: Recipe) -> Fields:
-    """Return a recipe as JSON data."""
+    """Return a recipe as parsed JSON. The result is cached: do not change it."""
     return json.loads(recipe.to_json())
 
 
@@ -64,18 +64,18 @@ RecipeField = Annotated[Recipe, PlainValidator(_to_recipe), PlainSerializer(reci
 
 @dataclass(frozen=True, slots=True, config=STRICT)
 class RecordedCost:
-    """Forward passes, computed tokens, and the pairs of a computed and an attended token."""
+    """A cost in forward passes, computed tokens, and pairs of a computed and an attended token."""
 
-    # Records written before version 0.2 have the second names.
+    # Records written before version 0.2 have the second aliases.
     forward_passes: Count = Field(validation_alias=AliasChoices("forward_passes", "passes"))
     tokens_computed: Count = Field(validation_alias=AliasChoices("tokens_computed", "columns"))
-    # None in kept records
+    # None in published records
     attention_pairs: Count | None = Field(None, validation_alias=AliasChoices("attention_pairs", "squares"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class BaseRecord:
-    """The sample, the model and the settings of a record."""
+    """The fields that all kinds of records share: sample, model and settings."""
 
     model: Text
     weights: Text  # a fingerprint: other weights under the same name are another model
@@ -86,7 +86,7 @@ class BaseRecord:
     task_version: Text
     split: Text
     index: Count  # of the sample in its task
-    prompt: Text | None = None  # a digest; None in kept records
+    prompt: Text | None = None  # a digest; None in published records
     layout: Text  # "chat", "bos" or "plain"
     hardware: Text
     dtype: Text
@@ -103,26 +103,26 @@ class Answer(BaseRecord):
     horizon: SlotCount  # planned slots; 0 if the prompt was too long
     expected_length: ExpectedLength | None = None  # None: the policy did not probe
     tail: Share | None = None  # probability that the answer exceeds the canvas
-    probe_cost: RecordedCost | None  # None: a server reported nothing, or includes it in `cost`
-    cost: RecordedCost | None  # None: a server reported nothing
-    seconds: Seconds | None = None  # until this row was finished
+    probe_cost: RecordedCost | None  # None: a server reported no cost, or `cost` includes it
+    cost: RecordedCost | None  # None: a server reported no cost
+    seconds: Seconds | None = None  # from the call until this row was finished
     finish: FinishName
     length: SlotCount | None = None  # tokens of the answer, without the end token
-    rows: Annotated[int, Field(ge=1, le=10**6)]  # of the batch
-    batch_seconds: Seconds | None  # None: other programs ran on the machine
+    rows: Annotated[int, Field(ge=1, le=10**6)]  # rows that share `batch_seconds`
+    batch_seconds: Seconds | None  # None: not measured, as other work ran on the machine
     shortened: bool = False  # the canvas was shortened to the context length
-    refused: bool = False  # the program was not run: not plain Python, and no sandbox
-    text: LongText | None = None  # None in kept records
+    refused: bool = False  # the program is not plain Python and, without a sandbox, was not run
+    text: LongText | None = None  # None in published records
     score: Share
 
     @property
     def forward_passes(self) -> int:
-        """Forward passes with those of the probe; 0 if unknown."""
+        """The number of forward passes, probe included; 0 if unknown."""
         return sum(cost.forward_passes for cost in (self.cost, self.probe_cost) if cost)
 
     @property
     def tokens_computed(self) -> int:
-        """Computed tokens with those of the probe; 0 if unknown."""
+        """The number of computed tokens, probe included; 0 if unknown."""
         return sum(cost.tokens_computed for cost in (self.cost, self.probe_cost) if cost)
 
     @property
@@ -132,7 +132,7 @@ class Answer(BaseRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Drift(BaseRecord):
-    """The expected length of an answer, read before decoding (step 0) and after some steps."""
+    """The expected lengths of an answer: at step 0, before decoding, and at later steps."""
 
     kind: Literal["drift"]
     expected: Annotated[dict[StepKey, ExpectedLength], AfterValidator(_check_first_step)]
@@ -145,7 +145,7 @@ class Drift(BaseRecord):
 Record = Answer | Drift
 _RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="kind")])
 
-# The fields that identify a question. A record with another value in any of them is never reused.
+# The fields that identify a question. A record that differs in any of them is never reused for it.
 IDENTITY = (
     "kind", "model", "weights", "dtype", "recipe", "seed", "task", "task_version", "split", "index",
     "prompt", "layout",
@@ -155,12 +155,12 @@ _record_identity, _fields_identity = attrgetter(*IDENTITY), itemgetter(*IDENTITY
 
 
 def identity(record: Record | Mapping[str, object]) -> Identity:
-    """Return the identity of the question that a record, or the fields of one, answers."""
+    """Return the values of the `IDENTITY` fields, given a record or a mapping of its fields."""
     return _fields_identity(record) if isinstance(record, Mapping) else _record_identity(record)
 
 
 def make_record(fields: Fields) -> Record:
-    """Return a checked record. A cost may be a dictionary, or a tuple of its numbers."""
+    """Return a record, or raise SettingError for an invalid field. A cost may be a dictionary or a tuple."""
     try:
         costs = {}
         for name in ("cost", "probe_cost"):
@@ -183,5 +183,5 @@ def from_line(line: bytes | str) -> Record:
 
 
 def to_line(record: Record) -> bytes:
-    """Return the line of a record, without a newline."""
+    """Return a record as a line of JSON without a newline."""
     return _RECORD.dump_json(record)

@@ -1,4 +1,4 @@
-"""`evaluate`: answer every sample of some tasks with one recipe, score the answers and record them."""
+"""`evaluate`: decode the samples of tasks with one recipe, score the answers and record them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.validation import check_int
 
-MAX_FAILURES = 32  # a run without any answer stops after so many failures
+MAX_FAILURES = 32  # a run without any answer stops after this many failures
 
 Reply = GenerationReply[Identity]
-Questions = dict[Identity, tuple[Sample, Fields]]  # samples with the fields of their records
+Questions = dict[Identity, tuple[Sample, Fields]]  # samples, and their record fields known before decoding
 
 
 def evaluate(
@@ -48,14 +48,13 @@ def evaluate(
     engine: Engine | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Answer]:
-    """Return the records of this model and recipe, including those that the journal already has.
+    """Decode, score and record the samples that the journal lacks; return the records of all samples.
 
-    Answers are scored and written batch by batch, so that a killed run resumes where it was. `chat=None` uses
-    the chat template if the tokenizer has one; `bos` begins a plain prompt with the tokenizer's first token.
-    The seed of a row depends on its sample only. A sample that exceeds the context length is handled by
-    `fit_context`. With `timed=False`, records have no `batch_seconds`. With an `engine`, its workers decode,
-    and `model` may be `engine.model_info`; the records are the same. Samples that fail have no record: they
-    are reported after all others are written.
+    Answers are scored and written batch by batch, so that a killed run can be resumed. `chat=None` uses the chat
+    template if the tokenizer has one; with `bos`, a plain prompt begins with the tokenizer's BOS token. The seed of
+    a row is `seed` plus the index of its sample. `fit_context` handles samples that exceed the context length. With
+    `timed=False`, records have no `batch_seconds`. With an `engine`, its workers decode, and `model` may be
+    `engine.model_info`; the answers are the same. If samples fail, EngineError is raised after all others are recorded.
     """
     check_counts("evaluate", "max_batch_size", max_batch_size, limit)
     engine = _choose_engine(model, engine)
@@ -94,15 +93,15 @@ def evaluate(
 
 
 class Scorer:
-    """A scorer of replies for the run's tasks."""
+    """A scorer that makes records of the replies of a run."""
 
     def __init__(self, tasks: Sequence[Task], timed: bool) -> None:
         self._tasks, self._timed = {task.name: task for task in tasks}, timed
-        # This raises here, before the first answer, if code cannot be run.
+        # `conditions` raises here, before the first answer, if the code in answers cannot be run.
         self._conditions = {task.name: task.conditions() if hasattr(task, "conditions") else {} for task in tasks}
 
     def records(self, replies: Sequence[Reply], questions: Questions) -> list[Record]:
-        """Return the records of replies without an error."""
+        """Score replies that have no error, and return their records."""
         samples, records = [questions[reply.key][0] for reply in replies], list[Record]()
         cut = [sample.cut(reply.text)[:MAX_TEXT_LENGTH] for sample, reply in zip(samples, replies)]
         texts = [text.encode(errors="replace").decode() for text in cut]  # without lone surrogates
@@ -116,7 +115,7 @@ class Scorer:
         return records
 
     def _scores(self, samples: Sequence[Sample], texts: Sequence[str], replies: Sequence[Reply]) -> list[float]:
-        """Return a score per reply, which is 0 where the prompt was too long."""
+        """Return a score per reply; it is 0 if the prompt was too long."""
         scores = [0.0] * len(samples)
         decoded = [reply.details["finish"] != TOO_LONG for reply in replies]
         for name, task in self._tasks.items():
@@ -129,7 +128,7 @@ class Scorer:
 
 
 def _choose_engine(model: MaskPredictor | RemoteModelInfo, engine: Engine | None) -> Engine:
-    """Return the engine, by default one for the model; raise SettingError if it has another model."""
+    """Return `engine` (None: a LocalEngine of the model); raise SettingError if the engine has another model."""
     if engine is None:
         if isinstance(model, RemoteModelInfo):
             raise SettingError("evaluate was given the properties of a remote model; give its engine, too (engine=)")
@@ -146,7 +145,7 @@ def _choose_engine(model: MaskPredictor | RemoteModelInfo, engine: Engine | None
 
 
 def check_counts(owner: str, name: str, max_batch_size: int, limit: int | None = None) -> None:
-    """Raise SettingError unless batch size (called `name`) and samples per task are at least 1."""
+    """Raise SettingError unless `max_batch_size`, called `name` in the message, and `limit` are at least 1."""
     check_int(owner, name, max_batch_size, minimum=1)
     if limit is not None:
         check_int(owner, "limit", limit, minimum=1)
@@ -160,7 +159,7 @@ def run_fields(model: MaskPredictor | RemoteModelInfo, name: str, recipe: Recipe
 
 @dataclass(frozen=True)
 class PromptLayout:
-    """The conversion of samples to token ids: by the chat template, or as plain text, perhaps after bos."""
+    """The conversion of samples to token ids: with the chat template, or as plain text, with or without BOS token."""
 
     tokenizer: TextTokenizer | None  # None: a server tokenizes prompts
     chat: bool
@@ -181,7 +180,7 @@ class PromptLayout:
         return "chat" if sample.turns or self.chat else "bos" if self.bos else "plain"
 
     def ids(self, sample: Sample) -> list[int]:
-        """Return the token ids of a prompt, or none if a server tokenizes it."""
+        """Return the token ids of a prompt, or an empty list if a server tokenizes it."""
         content = self.content(sample)
         if self.tokenizer is None:
             return []
@@ -198,14 +197,14 @@ class PromptLayout:
 
 
 def bos_token(tokenizer: TextTokenizer | None) -> str:
-    """Return the token that begins a text."""
+    """Return the tokenizer's BOS token; raise SettingError if it has none."""
     if tokenizer is None or tokenizer.bos is None:
         raise SettingError("bos=True was given, and the tokenizer has no token that begins a text; omit bos")
     return tokenizer.bos
 
 
 def find_questions(shared: Fields, samples: Iterable[tuple[Task, Sequence[Sample]]], layout: PromptLayout) -> Questions:
-    """Return all samples with the fields of their records, by identity."""
+    """Return all samples, and the fields of their records that are known before decoding, by identity."""
     questions: Questions = {}
     for task, task_samples in samples:
         for sample in task_samples:

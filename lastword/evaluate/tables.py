@@ -1,4 +1,4 @@
-"""Tables of records: which records can be compared, paired tests, and one table per benchmark."""
+"""Tables of records: grouping of comparable records, paired tests, and one table per benchmark."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ SUBJECT = ("weights", "dtype", "seed", "layout")  # answers are compared only if
 Cost = Literal["forward_passes", "tokens_computed"]
 SampleKey = tuple[str, str, int]
 AnyRecord = TypeVar("AnyRecord", bound=BaseRecord)
-# Kept records have no digest of the prompt, and may be read together with their journal.
+# Published records have no digest of the prompt, and may be read together with the journal that they came from.
 _identity_in_arm = attrgetter(*(name for name in IDENTITY if name not in ("recipe", "prompt")))
 
 
 def sample_key(record: BaseRecord) -> SampleKey:
-    """Return the sample of a record; another version of its task is another sample."""
+    """Return the task, task version and index of a record, which identify its sample."""
     return record.task, record.task_version, record.index
 
 
 def latest(records: Iterable[AnyRecord]) -> list[AnyRecord]:
-    """Return the last record of each question: a folder may contain a record twice."""
+    """Return the last record of each question, because a folder may contain copies."""
     return [
         record
         for arm in by_recipe(records).values()
@@ -57,7 +57,7 @@ def by_recipe(records: Iterable[AnyRecord]) -> dict[Recipe, list[AnyRecord]]:
 
 
 def by_subject(records: Iterable[AnyRecord]) -> dict[str, list[AnyRecord]]:
-    """Group records by model, and by its weights, dtypes, seeds or layouts if there are several."""
+    """Group records by model, and by weights, dtype, seed or layout where a model has several; keys are titles."""
     models: dict[str, dict[tuple[str, ...], list[AnyRecord]]] = {}
     for record in records:
         subject = (record.weights, record.dtype, str(record.seed), record.layout)
@@ -72,20 +72,20 @@ def by_subject(records: Iterable[AnyRecord]) -> dict[str, list[AnyRecord]]:
 
 
 def on_shared_samples(*arms: Sequence[AnyRecord]) -> list[list[AnyRecord]]:
-    """Return the arms on the samples that all of them answered, in the same order."""
+    """Return the records of each arm for the samples that all arms have, in the same order."""
     by_sample = [{sample_key(record): record for record in arm} for arm in arms]
     keys = [key for key in by_sample[0] if all(key in other for other in by_sample)]
     return [[arm[key] for key in keys] for arm in by_sample]
 
 
 def finished_lengths(records: Iterable[Answer]) -> dict[SampleKey, int]:
-    """Return the lengths of the answers that ended, with their end token, by sample."""
+    """Return the length of each answer that ended, its end token included, by sample."""
     ended = [record for record in records if record.finish == "ended"]
     return {sample_key(r): r.length + 1 for r in ended if r.length is not None}
 
 
 def paired_p(base: Sequence[bool], other: Sequence[bool]) -> float:
-    """Return p of the exact two-sided McNemar test: are wins and losses equally likely?
+    """Return the p-value of the exact two-sided McNemar test that wins and losses are equally likely.
 
     >>> paired_p([True] * 10, [True] * 10), paired_p([True] * 10, [False] * 10)
     (1.0, 0.001953125)
@@ -98,21 +98,21 @@ def paired_p(base: Sequence[bool], other: Sequence[bool]) -> float:
 
 
 def standard_error(scores: Sequence[float]) -> float:
-    """Return the standard error of a mean, as evaluation harnesses report it."""
+    """Return the standard error of the mean score, with n - 1 in the variance; 0 for one score."""
     n = len(scores)
     mean = sum(scores) / n
     return math.sqrt(sum((s - mean) ** 2 for s in scores) / (n - 1) / n) if n > 1 else 0.0
 
 
 def total_cost(records: Sequence[Answer], cost: Cost) -> int | float:
-    """Return the cost of all records with their probes; NaN if that of a record is unknown."""
+    """Return the total cost of all records, probes included; NaN if the cost of a record is unknown."""
     if any(record.cost is None for record in records):
         return math.nan
     return sum(getattr(record, cost) for record in records)
 
 
 def total_seconds(records: Sequence[Answer]) -> float:
-    """Return the seconds of the records' batches, divided among their rows; 0 if unknown."""
+    """Return the sum of each record's share of the seconds of its batch; unknown seconds count as 0."""
     return math.fsum((record.batch_seconds or 0.0) / record.rows for record in records)
 
 
@@ -126,13 +126,13 @@ class Table:
     note: str = ""
 
     def markdown(self) -> str:
-        """Return Markdown with the columns from the third on aligned to the right."""
+        """Return title, table and note as Markdown; the columns from the third on are aligned to the right."""
         head, *rows = (f"| {' | '.join(map(escape_cell, cells))} |" for cells in (self.columns, *self.rows))
         lines = [head, "|---|---|" + "---:|" * (len(self.columns) - 2), *rows]
         return "\n\n".join(filter(None, (_printable(self.title), "\n".join(lines), self.note)))
 
     def csv(self) -> str:
-        """Return comma-separated values."""
+        """Return the columns and rows as comma-separated values, without title and note."""
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([self.columns, *self.rows])
         return text.getvalue()
@@ -148,7 +148,7 @@ def file_name(title: str) -> str:
 
 
 def escape_cell(text: str) -> str:
-    """Return text for one cell of a Markdown table.
+    """Return text escaped for one cell of a Markdown table.
 
     >>> escape_cell("my|model\\n")
     'my\\\\|model '
@@ -163,10 +163,10 @@ def _printable(text: str) -> str:
 def tables(
     records: Sequence[Record], timed: Sequence[Record] | None = None, *, against_fixed: bool = False
 ) -> list[Table]:
-    """Return a table per benchmark, split, task version and layout, and one of the drift records.
+    """Return a table per benchmark, split, task version and layout, and one for the drift records, if there are any.
 
-    Recipes are compared with the first one of each model. With `against_fixed`, that is the longest fixed
-    canvas, and columns show how well the plans fit its answers. Seconds are of `timed` if it is given.
+    Recipes are compared with the first recipe of the same model; with `against_fixed`, with the longest fixed
+    canvas, and two more columns show how well plans fit its answers. If given, `timed` supplies all seconds.
     """
     groups: dict[tuple[str, ...], list[Answer]] = {}
     for record in (record for record in records if isinstance(record, Answer)):
@@ -184,7 +184,7 @@ def tables(
 
 
 def _fixed_first(records: Sequence[Answer]) -> list[Answer]:
-    """Return records with those of the longest fixed canvas first."""
+    """Return the same records, those of the longest fixed canvas first."""
     arms = by_recipe(records)
     slots = {r: r.length.slots or 0 for r in arms if isinstance(r.length, Fixed)}
     first = max(slots, key=slots.__getitem__, default=None)
@@ -201,11 +201,11 @@ def recipe_table(
     fit: bool = False,
     note: str = "",
 ) -> Table:
-    """Return a line per model and recipe, compared with the model's first recipe.
+    """Return a table with a row per model and recipe, which is compared with the model's first recipe.
 
-    Differences and costs are of the samples that both recipes answered; seconds are of `timed` if it is given.
-    `titles` names recipes. "cut" is the share of answers without an end token. With `fit`, "covered" is the share of
-    the first recipe's answers that the plan has room for, and "waste" its mean number of spare slots.
+    Differences and costs are computed on the samples that both recipes answered, seconds from `timed` if it is given.
+    `titles` replaces labels of recipes. "cut" is the share of answers without an end token. With `fit`, "covered" is
+    the share of the first recipe's answers that fit the plans, and "waste" is the mean number of unused slots.
     """
     rows, baselines = list[list[str]](), dict[str, tuple[Recipe, list[Answer]]]()
     timed_arms = None if timed is None else _by_subject_and_recipe(timed)
@@ -238,7 +238,7 @@ def recipe_table(
 def plan_fit(base: Sequence[Answer], other: Sequence[Answer]) -> tuple[float, float] | None:
     """Return the share of `base`'s answers that fit the plans of `other`, and the mean number of spare slots.
 
-    None if the lengths of the answers are unknown.
+    Return None if no length of `base`'s answers is known.
     """
     needed = finished_lengths(base)
     spare = [r.horizon - needed[key] for r in other if (key := sample_key(r)) in needed]
@@ -248,7 +248,7 @@ def plan_fit(base: Sequence[Answer], other: Sequence[Answer]) -> tuple[float, fl
 
 
 def drift_table(records: Sequence[Drift]) -> Table:
-    """Return the change of the expected length, in slots, when it is read after some steps."""
+    """Return a table of the change of the expected length since step 0, in slots, by model, task and step."""
     steps = sorted({step for record in records for step in record.steps} - {0})
     rows = []
     for subject, drifts in by_subject(records).items():
@@ -260,12 +260,12 @@ def drift_table(records: Sequence[Drift]) -> Table:
 
 
 def mean_and_spread(values: Sequence[float]) -> str:
-    """Return mean and standard deviation, or an empty text."""
+    """Return text with the mean and the standard deviation, or empty text without values."""
     return f"{statistics.mean(values):+.1f} ± {statistics.pstdev(values):.1f}" if values else ""
 
 
 def too_long_summary(records: Sequence[Answer]) -> str:
-    """Return how many samples exceeded the context length, or an empty text."""
+    """Return a sentence on the samples that exceeded the context length, or empty text if none did."""
     skipped = sum(record.finish == TOO_LONG for record in records)
     shortened = sum(record.shortened for record in records)
     summary = (
@@ -289,7 +289,7 @@ def code_summary(records: Sequence[Record]) -> str:
 
 
 def describe_difference(base: Sequence[Answer], other: Sequence[Answer]) -> str:
-    """Return the difference in mean score and its paired p, for records of the same samples."""
+    """Return text with the difference in mean score and its paired p-value, for records of the same samples."""
     if not base:
         return "no common samples"
     difference = sum(o.score - b.score for b, o in zip(base, other, strict=True)) / len(base)
@@ -305,7 +305,7 @@ def _by_subject_and_recipe(records: Sequence[Answer]) -> dict[tuple[str, Recipe]
 
 
 def _ratio(own: int | float, base: int | float) -> str:
-    """Return a share of the baseline's cost, or an empty text if it is unknown."""
+    """Return text with `own` divided by the baseline's cost, or empty text if one of them is unknown."""
     if not base or math.isnan(own / base):
         return ""
     return f"{own / base:.2f}" if own > 0.1 * base else f"{own / base:.3f}"

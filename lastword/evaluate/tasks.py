@@ -1,4 +1,4 @@
-"""Tasks: samples with a scorer, and the embedded tasks."""
+"""The `Task` contract (samples with a scorer), and the embedded tasks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from lastword.tasks import BENCHMARKS, FAMILIES, load_frozen
 
 @dataclass(frozen=True)
 class Sample:
-    """A prompt of a task. The task's name and `index` identify it.
+    """A prompt of a task, identified by the task's name and `index`.
 
-    If a task supplies a conversation, as (role, content) `turns`, then those are decoded, and `prompt` is
-    only their text. A last turn of the assistant is continued.
+    If `turns`, as (role, content), are given, the model receives this conversation, and `prompt` is only its
+    text. If the last turn is the assistant's, the answer continues it.
     """
 
     task: str
@@ -30,7 +30,7 @@ class Sample:
 
     @property
     def digest(self) -> str:
-        """A digest of the prompt or of its turns."""
+        """The first 16 hexadecimal digits of the SHA-256 of the turns or, without turns, of the prompt."""
         content = repr(self.turns) if self.turns else self.prompt
         return sha256(content.encode()).hexdigest()[:16]
 
@@ -48,9 +48,9 @@ class Sample:
 class Task(Protocol):
     """A named list of samples with a scorer.
 
-    A task that runs code also has `conditions()`, whose result its records contain and which may raise before
-    the first answer, and `refused(sample, text)`: whether the code of an answer that was just scored was not
-    run, for lack of a sandbox.
+    A task that runs code has two more methods. `conditions()` returns fields for its records, and may raise an
+    error before the first answer. `refused(sample, text)` returns whether the code of an answer, which
+    `score` received before, was not run because there is no sandbox.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Task(Protocol):
 
 
 class EmbeddedTask:
-    """The frozen prompts of an embedded task family."""
+    """A task with the frozen prompts and the scorer of an embedded task family."""
 
     group, version = "tiny", "version 1"
 
@@ -78,7 +78,7 @@ class EmbeddedTask:
         ]
 
     def score(self, samples: Sequence[Sample], texts: Sequence[str]) -> list[float]:
-        """Score answers. Equal answers, which are frequent, are scored once."""
+        """Return 1.0 for each correct answer, else 0.0. Equal answers, which are frequent, are scored once."""
         answers = [(sample.index, text) for sample, text in zip(samples, texts)]
         new = [answer for answer in dict.fromkeys(answers) if answer not in self._verdicts]
         verdicts = FAMILIES[self.name].verdicts([self.examples[index] for index, _ in new], [text for _, text in new])
@@ -93,7 +93,7 @@ class EmbeddedTask:
 
 
 def embedded_tasks(names: Sequence[str] = ("tiny",), split: str = "test") -> list[Task]:
-    """Return embedded tasks by name; `tiny` stands for the five benchmarks."""
+    """Return embedded tasks by name; `tiny` stands for the five families in `BENCHMARKS`."""
     families = [family for name in names for family in (BENCHMARKS if name == "tiny" else (name,))]
     unknown = [family for family in families if family not in FAMILIES]
     if unknown:

@@ -1,4 +1,4 @@
-"""Files that survive crashes: atomic replacement, and journals to which JSON lines are appended."""
+"""Crash-safe files: atomic replacement, and journals to which JSON lines are appended."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from typing import BinaryIO, NoReturn
 from lastword.errors import SettingError
 
 UNFINISHED = ".unfinished"
-NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)  # Windows has text files
+NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)  # no newline translation on Windows
 RENAMES_OPEN_FILES = os.name != "nt"
 MAX_PREFIX = 40  # characters of the target's name in the name of an unfinished file
 NEWLINE = b"\n"
 
 
 def user_path(text: str | Path) -> Path:
-    """Return a path with `~` replaced by the home folder."""
+    """Return a path with `~` replaced by the home folder; raise SettingError if there is none."""
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
@@ -40,7 +40,7 @@ def os_error_reason(error: Exception) -> str:
 
 
 def check_target(path: Path) -> None:
-    """Raise SettingError if a file cannot be written, before there is anything to write."""
+    """Raise SettingError if a file cannot be written. Call this before the content is computed."""
     try:
         if path.is_dir():
             raise SettingError(f"{path} is a folder; give the name of a file in it")
@@ -51,7 +51,7 @@ def check_target(path: Path) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Create a folder for output files, or raise SettingError if nothing can be written there."""
+    """Create a folder for output files if necessary; raise SettingError if no file can be written in it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         _try_file_beside(path / "any")
@@ -67,7 +67,7 @@ def write(path: Path, data: bytes | str) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that replaces `path` when the block ends without an error; a pipe or device is written itself."""
+    """Open a file that replaces `path` when the block ends without an error; a pipe or device is written directly."""
     try:
         with path.open("wb") if _is_written_in_place(path) else _replacement(path) as file:
             yield file
@@ -78,14 +78,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def _is_written_in_place(path: Path) -> bool:
-    """Return whether this is a pipe or a device; raise if the file must not be replaced."""
+    """Return whether this is a pipe or a device; raise OSError or ValueError if it must not be written."""
     try:
         status = path.stat()
     except FileNotFoundError:
         return False
     if not stat.S_ISREG(status.st_mode):
         return True
-    if not os.access(path, os.W_OK):  # replacing a file would not check it
+    if not os.access(path, os.W_OK):  # os.replace would not check this
         raise PermissionError(errno.EACCES, "the file is read-only")
     for output in (1, 2):
         with suppress(OSError):
@@ -107,7 +107,7 @@ def _replacement(path: Path) -> Iterator[BinaryIO]:
             os.fsync(descriptor)
             written = True
             if RENAMES_OPEN_FILES:
-                _rename(beside, target)  # still locked
+                _rename(beside, target)  # while it is still locked
         if not RENAMES_OPEN_FILES:
             _rename(beside, target)
     except BaseException:
@@ -144,7 +144,7 @@ def _create_beside(target: Path) -> tuple[Path, int]:
 
 
 def _lock_file(descriptor: int, *, blocking: bool = True) -> bool:
-    from filelock import lock_descriptor  # imported here because every command imports this module
+    from filelock import lock_descriptor  # a late import, because every command imports this module
 
     return lock_descriptor(descriptor, blocking=blocking)
 
@@ -156,7 +156,7 @@ def _try_file_beside(path: Path) -> None:
 
 
 def _remove_abandoned(target: Path) -> None:
-    """Remove the unfinished files of processes that were killed; locked files are in use."""
+    """Remove the unfinished files of processes that were killed, but no locked files, which are in use."""
     pattern = f".{glob.escape(target.name[:MAX_PREFIX])}.{'[0-9a-f]' * 8}{UNFINISHED}"
     for path in target.parent.glob(pattern):
         with suppress(OSError), path.open("r+b") as file:
@@ -174,7 +174,7 @@ def _copy_permissions(target: Path, beside: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Sync the names in a folder to disk, where the file system supports it."""
+    """Sync the entries of a folder to disk, if the file system supports it."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -186,8 +186,8 @@ def _sync_folder(folder: Path) -> None:
 class JournalFile:
     """An append-only file of JSON lines, locked while it is written.
 
-    The operating system releases the lock when the process ends, even if it is killed. `kind` names the
-    lines in error messages; `remedy` is what the user can do when the file cannot be used at all.
+    The operating system releases the lock when the process ends, even if it is killed. Error messages call
+    the lines `kind`, and advise `remedy` if the file cannot be used at all.
     """
 
     _file: FileIO
@@ -199,7 +199,7 @@ class JournalFile:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Open the file and hold its lock. Call `recover` before the first `append`."""
+        """Open and lock the file inside the context. Call `recover` before the first `append`."""
         try:
             if self.path.exists() and not self.path.is_file():  # opening a pipe may block forever
                 raise OSError("it is not a regular file")
@@ -218,8 +218,8 @@ class JournalFile:
         """Call `read_line` with every line, and repair the end of a file whose writer was killed.
 
         A last line without a newline is completed if `read_line` accepts it, and removed if `is_torn`
-        recognises it as the beginning of a line. Anything else that `read_line` rejects with a ValueError is
-        refused with a SettingError, and the file is left unchanged.
+        recognises it as the beginning of a line. If `read_line` rejects any other line with a ValueError,
+        SettingError is raised, and the file is left unchanged.
         """
         try:
             with open(os.dup(self._file.fileno()), "rb") as reader:
@@ -280,11 +280,11 @@ class JournalFile:
 
 
 def _lock_holder(file: FileIO) -> str:
-    """Return the process that holds the lock, where Linux lists it."""
+    """Return a phrase for the process that holds the lock; its number is known on Linux only."""
     with suppress(OSError):
         inode = os.fstat(file.fileno()).st_ino
         for line in Path("/proc/locks").read_text(encoding="utf-8").splitlines():
-            entry = line.split()  # number, type, mode, access, process, device and inode; "->" marks waiting ones
+            entry = line.split()  # number, type, mode, access, process, device and inode; "->": it waits
             if " FLOCK " in line and f":{inode} " in line and "->" not in entry and int(entry[4]) > 0:
                 return f"process {entry[4]}"
     return "another process"

@@ -1,4 +1,4 @@
-"""Files of prompts: JSON lines, rows of Parquet, or lines of text."""
+"""Readers of prompt files: JSON lines, Parquet rows, or lines of plain text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PromptIds = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_len
 
 
 class ChatMessage(BaseModel):
-    """A message of a conversation; chat templates may use more fields, which are kept."""
+    """A message of a conversation. Other fields are kept, because chat templates may use them."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
@@ -41,7 +41,7 @@ ChatMessages = Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_S
 
 
 def _kind(value: object) -> str | None:
-    """Return the kind of prompt that a value resembles, so that its errors are about that kind."""
+    """Return the tag of the kind of prompt that a value resembles: pydantic validates it as this kind only."""
     if isinstance(value, list):
         return "messages" if any(isinstance(item, (dict, ChatMessage)) for item in value) else "ids"
     return "text" if isinstance(value, str) else "message" if isinstance(value, dict) else None
@@ -61,7 +61,7 @@ AnyPrompt = Annotated[
 
 
 class PromptLine(BaseModel):
-    """A line of a file of prompts: one prompt, and its settings; other fields are ignored."""
+    """A validated line of a prompt file: one prompt and its settings. Other fields are ignored."""
 
     model_config = IGNORE_EXTRA
 
@@ -84,7 +84,7 @@ class PromptLine(BaseModel):
 
 
 def parse_prompt_line(data: object) -> PromptLine:
-    """Return a line with exactly one prompt, or raise PromptError."""
+    """Validate the JSON data of a line; raise PromptError unless it has exactly one prompt."""
     if not isinstance(data, dict):
         raise PromptError(f'it is not an object with a "prompt": {short_repr(data)}')
     kinds = [name for name in PROMPT_FIELDS if data.get(name) is not None]
@@ -101,18 +101,18 @@ def parse_prompt_line(data: object) -> PromptLine:
 
 @dataclass(frozen=True)
 class PromptRecord:
-    """The data of a line or row, or the reason why it cannot be read."""
+    """The JSON data of a line or row of a prompt file, or the reason why it cannot be read."""
 
-    index: int  # from 0, without blank lines
+    index: int  # counted from 0; blank lines are not counted
     where: str  # "line 7" or "row 7"
     data: Any
     error: str | None = None
 
 
 class PromptFile:
-    """A file of prompts that is read as often as necessary and must not change in the meantime.
+    """An iterable file of prompts, which may be read several times; if it changed, PromptError is raised.
 
-    A line of text, in a file that is neither .jsonl nor .parquet, becomes an object with a "prompt".
+    In a file that is neither JSON lines nor Parquet, each line of text becomes an object with a "prompt".
     """
 
     def __init__(self, path: Path) -> None:
@@ -126,7 +126,7 @@ class PromptFile:
         self._check_unchanged()
 
     def digest(self) -> str:
-        """Return the SHA-256 of the content."""
+        """Return the SHA-256 of the file's content in hexadecimal."""
         digest = sha256()
         with self._read_errors(), self.path.open("rb") as file:
             while block := file.read(2**20):
@@ -192,12 +192,12 @@ class PromptFile:
 
 
 def import_pyarrow() -> Any:
-    """Import pyarrow with its Parquet module, or raise ExtraError."""
+    """Return pyarrow with its Parquet module imported, or raise ExtraError."""
     return import_extra("pyarrow.parquet", "eval", "Parquet")
 
 
 def _without_nulls(value: Any) -> Any:
-    """Remove null fields: every row of a table has all columns."""
+    """Return a value without its null fields: a row of a Parquet file has all columns of the file."""
     if isinstance(value, dict):
         return {name: _without_nulls(item) for name, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
@@ -206,9 +206,9 @@ def _without_nulls(value: Any) -> Any:
 def read_prompts(
     path: Path, family_field: str | None = None, *, chat: bool = False
 ) -> tuple[list[Any], list[str | None]]:
-    """Return all prompts of a file, and their families in the field `family_field` of a .jsonl file.
+    """Return all prompts of a file and, for each, its family: the value of `family_field`, or None.
 
-    With `chat`, text becomes a user message.
+    With `chat`, text becomes a user message. Raise PromptError for the first line that is not a valid prompt.
     """
     suffix = path.suffix.lower()
     if suffix == ".json":

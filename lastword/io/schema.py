@@ -18,7 +18,7 @@ from lastword.validation import MAX_COUNT, MAX_REPR_LENGTH, MAX_SEED, MAX_SLOTS,
 Value = TypeVar("Value")
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)  # "3" and True are not numbers
-IGNORE_EXTRA = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)  # of files of other programs
+IGNORE_EXTRA = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)  # for files that other programs write
 
 Text = Annotated[str, Field(max_length=1_000)]
 MAX_TEXT_LENGTH = 10**7  # characters of an answer
@@ -29,7 +29,7 @@ SlotCount = Annotated[int, Field(ge=0, le=MAX_SLOTS)]
 PositiveSlots = Annotated[int, Field(ge=1, le=MAX_SLOTS)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
-MAX_FILE_BYTES = 100 * 2**20  # of a JSON file of lastword or of a checkpoint
+MAX_FILE_BYTES = 100 * 2**20  # maximal size of a JSON file of lastword or a checkpoint
 UTF8_MARK = b"\xef\xbb\xbf"
 
 
@@ -44,15 +44,15 @@ def read_bytes(path: Path, *, max_bytes: int = MAX_FILE_BYTES) -> bytes:
 
 
 def parse_json(data: bytes | str) -> Any:
-    """Return JSON as data; raise ValueError for NaN, Infinity and endless nesting."""
+    """Return parsed JSON; raise ValueError for invalid JSON, NaN, Infinity and too deep nesting."""
     content = data.encode() if isinstance(data, str) else data
     return from_json(content.removeprefix(UTF8_MARK), allow_inf_nan=False)
 
 
 def parse_json_object(data: bytes | str) -> dict[str, Any]:
-    """Return a JSON object without repeated fields and infinite numbers.
+    """Return a parsed JSON object; raise ValueError if a field is repeated or a number is infinite.
 
-    The document is parsed twice, so use `parse_json` for the lines of a journal.
+    The document is parsed twice, so use the faster `parse_json` for the lines of a journal.
     """
     content = (data.encode() if isinstance(data, str) else data).removeprefix(UTF8_MARK)
     if not isinstance(parse_json(content), dict):
@@ -62,7 +62,7 @@ def parse_json_object(data: bytes | str) -> dict[str, Any]:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; raise OSError or ValueError if there is none."""
+    """Return the JSON object in a file; raise OSError or ValueError if it has none."""
     return parse_json_object(read_bytes(path))
 
 
@@ -88,7 +88,7 @@ def _adapter(kind: Any) -> Any:
 
 
 def validate(kind: type[Value], data: object) -> Value:
-    """Return data as a value of a pydantic type; raise ValueError for the first wrong field."""
+    """Return data as a value of a pydantic type; raise ValueError with the first wrong field."""
     try:
         value: Value = _adapter(kind).validate_python(data)  # type: ignore[arg-type]  # hashable
         return value
@@ -97,13 +97,13 @@ def validate(kind: type[Value], data: object) -> Value:
 
 
 def error_reason(error: ValidationError) -> str:
-    """Return the first wrong field with the reason and the given value."""
+    """Return text with the name of the first wrong field, the reason and the given value."""
     field, details = first_error(error.errors(include_url=False))
     return f"{field or 'a line'}: {details['msg']} (given: {short_repr(details['input'])})"
 
 
 def first_error(errors: Sequence[Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]]:
-    """Return the name of the first wrong field, and pydantic's details, given all errors."""
+    """Return the name of the first wrong field and its details, given the `errors()` of a ValidationError."""
     details = errors[0]
     field = ".".join(str(step) for step in details["loc"] if step not in ("answer", "drift"))
     return (field if field.isprintable() and len(field) <= MAX_REPR_LENGTH else short_repr(field)), details

@@ -1,7 +1,7 @@
 """Task families: the kinds of embedded tasks, their frozen prompts, and how their answers are scored.
 
 There is one family per benchmark of the survival paper, and `known_hazard`, whose true length distribution is
-known. The wording of an answer is free; its final answer must stand where the benchmark's rule looks for it.
+known. An answer may be worded freely, but its final answer must match the extraction rule of the benchmark.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from lastword.errors import TaskError
 from lastword.sandbox.runner import Verdict, run_programs
 
-MAX_WORDS = 200  # a geometric length distribution stops here
+MAX_WORDS = 200  # the maximum of a geometric length distribution
 FOLDER = Path(__file__).parent / "data"
 COUNTS = {"validation": 300, "test": 1200}  # frozen examples per family
 
@@ -26,8 +26,8 @@ COUNTS = {"validation": 300, "test": 1200}  # frozen examples per family
 class Example:
     """A prompt with a reference answer.
 
-    Every prompt ends with a newline, so that `prompt + answer` is one document. `target` is what the scorer
-    needs: the final answer of a text family, the hidden asserts of a code family, or the length distribution
+    Every prompt ends with a newline, so that `prompt + answer` is one document. `target` is given to
+    the scorer: the final answer of a text family, the hidden asserts of a code family, or the length distribution
     of a `known_hazard` prompt (`KnownLengths.parse`).
     """
 
@@ -44,17 +44,17 @@ class TaskFamily(ABC):
 
     @abstractmethod
     def score(self, example: Example, text: str) -> bool:
-        """Return whether `text` answers the prompt."""
+        """Return whether `text` is a correct answer to the example."""
 
     def verdicts(self, examples: Sequence[Example], texts: Sequence[str]) -> list[Verdict]:
-        """Return the judgement of each pair of example and text."""
+        """Return a verdict per pair of an example and the text of an answer."""
         scores = (self.score(example, text) for example, text in zip(examples, texts, strict=True))
         return [Verdict.PASSED if score else Verdict.FAILED for score in scores]
 
 
 @dataclass(frozen=True)
 class TextFamily(TaskFamily):
-    """A family whose final answer is the first match of a pattern."""
+    """A family whose final answer is the first match of a pattern; it must equal the target."""
 
     final_answer: re.Pattern[str]
 
@@ -74,7 +74,7 @@ class CodeFamily(TaskFamily):
         return self.verdicts([example], [text]) == [Verdict.PASSED]
 
     def verdicts(self, examples: Sequence[Example], texts: Sequence[str]) -> list[Verdict]:
-        """Run each answer in the sandbox. Without a sandbox only plain Python is run; the rest is refused."""
+        """Run each answer in the sandbox and return its verdict; without a sandbox, only plain Python is run."""
         programs = [
             f"{example.prompt if self.completes_prompt else ''}{text}\n{example.target}\n"
             for example, text in zip(examples, texts, strict=True)
@@ -84,10 +84,10 @@ class CodeFamily(TaskFamily):
 
 @dataclass(frozen=True)
 class KnownLengths:
-    """The true distribution of the number of words: `probability[i]` is P(length = `minimum` + i).
+    """The true distribution of the number of words in an answer: `probability[i]` is P(length = `minimum` + i).
 
-    Every word is one token of the embedded tokenizers. The end token is not counted: on slots numbered from 1
-    it stands in slot length + 1.
+    Every word is one token of the embedded tokenizers. The end token is not counted: it
+    stands in slot length + 1, counted from 1.
     """
 
     minimum: int
@@ -113,12 +113,12 @@ class KnownLengths:
 
     @property
     def maximum(self) -> int:
-        """The longest possible length."""
+        """The longest possible length in words."""
         return self.minimum + len(self.probability) - 1
 
 
 class RepeatedWord(TaskFamily):
-    """`known_hazard`: repeat the quoted word as often as the length distribution of the prompt allows."""
+    """The family `known_hazard`: the quoted word, repeated as often as the prompt's length distribution allows."""
 
     def score(self, example: Example, text: str) -> bool:
         words, lengths = text.split(), KnownLengths.parse(example.target)
@@ -164,5 +164,5 @@ def load_frozen(split: str, family: str) -> tuple[Example, ...]:
 
 
 def frozen_path(split: str, family: str) -> Path:
-    """Return the file of a split of a family: xz-compressed lines of [prompt, answer, target]."""
+    """Return the path of a family's prompts for a split: xz-compressed lines of [prompt, answer, target]."""
     return FOLDER / f"{split}-{family}.jsonl.xz"
