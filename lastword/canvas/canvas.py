@@ -110,10 +110,6 @@ class Canvas:
         """Return whether `change` has a non-zero entry; True on a static canvas, where it is not examined."""
         return self.static or bool(change.any())
 
-    def with_static(self, static: bool) -> Canvas:
-        """Return the canvas with its `static` flag set to the given value."""
-        return self if static == self.static else replace(self, static=static)
-
     def where(self, condition: Bool[Tensor, "B"], other: Canvas) -> Canvas:
         """Return a canvas with the rows of this one where `condition` holds and those of `other` elsewhere."""
         merged = tree_where(condition, self, other)

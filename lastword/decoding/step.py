@@ -219,7 +219,8 @@ class Stepper:
 
         An error of a static pass is stored in the phase of its row, because raising it would need the host.
         """
-        state = replace(state, canvas=state.canvas.with_static(shape.static))
+        if shape.static:
+            state = replace(state, canvas=replace(state.canvas, static=True))
         if self.storage is None:
             self.storage = self.recipe.cache.create_storage(state.canvas)
         active = shape.active(state.phase)
@@ -229,7 +230,9 @@ class Stepper:
         prediction, cost = self._forward(state.canvas, inputs, state.cost, storage=self.storage, step=self._step)
         after, chosen = self._apply(state, window, prediction, cost, active)
         self._step += 1
-        return replace(after, canvas=after.canvas.with_static(False)), StepDetails(chosen, prediction)
+        if shape.static:
+            after = replace(after, canvas=replace(after.canvas, static=False))
+        return after, StepDetails(chosen, prediction)
 
     def _dynamic_inputs(
         self, state: BatchState, shape: PassShape, window: Bool[Tensor, "B L"], active: Bool[Tensor, "B"] | None

@@ -99,7 +99,7 @@ def step(ids):
     canvas, clock, index, read = tree_map(
         lambda values: values.to("meta"), (canvas, clock, columns.index, columns.read)
     )
-    canvas = canvas.with_static(True)
+    canvas = replace(canvas, static=True)
     columns = Columns(index, read, columns.width, static=True)
     logits = torch.zeros(3, 4, 8, device="meta")
     return canvas, clock, Prediction.from_logits(logits, columns, canvas, Sampling(), RowGenerators(range(3)))

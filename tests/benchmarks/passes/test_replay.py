@@ -75,7 +75,7 @@ def test_a_revision_asks_the_device_nothing():
     with pytest.raises(RuntimeError, match="meta"):
         bool(canvas.horizon.any())
     prediction = next(lastword.decode(model, PROMPTS, CACHED)).prediction  # it is not read
-    revised, kept = CACHED.length.revise(canvas.with_static(True), prediction, clock, state)
+    revised, kept = CACHED.length.revise(replace(canvas, static=True), prediction, clock, state)
     assert revised.horizon.device.type == "meta"
     assert kept is state
 
