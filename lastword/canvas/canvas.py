@@ -169,7 +169,7 @@ class Canvas:
         return Window(first, torch.where(has_masks, torch.minimum(first + block, end), first))
 
     def changed_since(self, before: Canvas) -> Bool[Tensor, "B"]:
-        """Return the rows whose horizon, or whose tokens already written in `before`, have changed since then."""
+        """Return the rows whose horizon differs from `before`, or where a token written in it has changed."""
         shared = min(self.width, before.width)
         written = (before.answer & (before.tokens != before.ids.mask))[:, :shared]
         differs = self.tokens[:, :shared] != before.tokens[:, :shared]

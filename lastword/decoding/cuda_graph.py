@@ -115,10 +115,10 @@ class GraphCache:
     def captured(
         self, key: Hashable, capture: Callable[[Any], CapturedStep], min_requests: int = 0
     ) -> CapturedStep | None:
-        """Return the captured step of a key; None for the first `min_requests` requests of that key.
+        """Return the captured step of a key; None in the first `min_requests` calls with that key.
 
-        The next request calls `capture` with the graphs' memory pool. A step whose capture failed is returned
-        too: see `CapturedStep.failure`.
+        The next call runs `capture` with the graphs' memory pool. A step whose capture failed is returned too:
+        see `CapturedStep.failure`.
         """
         step = self._captured.pop(key, None)
         if step is None:

@@ -105,7 +105,7 @@ class Forward:
     def _compute(
         self, canvas: Canvas, inputs: PassInputs, storage: CacheStorage | None
     ) -> tuple[Logits, Int[Tensor, "B"] | None]:
-        """Return the logits and the number of tokens computed per row, or None if it is all visible columns."""
+        """Return the logits and the number of tokens computed per row (None: all visible columns)."""
         if inputs.recompute is not None and isinstance(storage, KVStorage):
             return self._cached_static(canvas, inputs.columns, inputs.recompute, inputs.row, storage)
         if inputs.packed is not None and inputs.active is not None:

@@ -80,8 +80,8 @@ class Prediction:
     """The result of one forward pass: candidate tokens and scores of the columns that were read.
 
     Scores are tensors [B, S] on the device of the canvas, in the order of `columns`; each is computed on first use.
-    Entries that were not read hold the worst value of a score. Confidence, margin and entropy are computed in float32
-    whatever the dtype of the model: bf16 rounds all numbers above 0.998 to 1, which would create ties in a ranking.
+    Entries that were not read hold the worst value of a score. The scored distribution is the softmax of
+    `Sampling.scored_logits`, in float32: bf16 rounds all numbers above 0.998 to 1, which would create ties.
     """
 
     scores: Logits  # logits of the rows in columns.rows
@@ -209,7 +209,7 @@ class Prediction:
     def _score(
         self, name: str, score: Callable[[Tensor, Tensor], Tensor], unread: float = -torch.inf
     ) -> Float[Tensor, "B S"]:
-        """Return the score `name` from the summary, or computed by `score` from scored logits and candidates."""
+        """Return the score `name` from `summary`, or computed by `score` from scored logits and candidates."""
         if self.summary is not None:
             return self._rows(getattr(self.summary.summary, name), unread)
         values, start = [], 0

@@ -143,7 +143,7 @@ class PhaseScheduler:
             graphs_of(self._model).clear()
 
     def _captured(self, state: BatchState, shape: PassShape) -> CapturedStep | None:
-        """Return the captured step of this shape, or None before it was requested often enough."""
+        """Return the captured step of this shape, or None until it was needed often enough."""
         recipe, canvas = self._stepper.recipe, state.canvas
         key = (recipe, *canvas.tokens.shape, canvas.start, state.max_new_tokens is None, shape)
         if shape.phase is Phase.BLOCK_START:

@@ -235,5 +235,5 @@ class BidirectionalTransformer(nn.Module):
 
 
 def at_columns(x: Tensor, columns: Tensor) -> Tensor:  # [B, R, W], [B, S] -> [B, S, W]
-    """Return the states at the given columns of each row."""
+    """Return the hidden states at the given columns of each row."""
     return x.gather(1, columns[..., None].expand(-1, -1, x.shape[-1]))

@@ -30,7 +30,7 @@ class Float8Linear(nn.Module):
 
 
 def to_float8(network: BidirectionalTransformer) -> None:
-    """Replace the linear layers of all blocks by `Float8Linear`; embedding, norms and head keep their dtype."""
+    """Replace the linear layers of transformer blocks by `Float8Linear`; embedding, norms and head keep their dtype."""
     network.packed = None  # it refers to the weights that are replaced
     for module in [*network.blocks.modules()]:
         for name, linear in [*module.named_children()]:
@@ -39,5 +39,5 @@ def to_float8(network: BidirectionalTransformer) -> None:
 
 
 def is_float8(network: BidirectionalTransformer) -> bool:
-    """Return whether the weights of the blocks are in fp8."""
+    """Return whether the weights of the transformer blocks are in fp8."""
     return isinstance(network.get_submodule("blocks.0.attention.query"), Float8Linear)

@@ -309,7 +309,7 @@ class RowFeatureStorage(RowStorage):
         return change.argsort(dim=-1, descending=True, stable=True).gather(1, self._entries)
 
     def _update_values(self, layer: int, x: Tensor, values: Callable[[Tensor], Tensor]) -> Tensor:  # [R, L]
-        """Store the new values of all optional columns and return the change of each; other columns have -1.
+        """Store the values of the answer columns that are not stale; return the change of each, -1 elsewhere.
 
         The change is the squared distance of unit vectors, 2 - 2 cosine computed without cancellation. Changes
         within rounding error count as 0: rounding depends on the shape of the batch, and a row must select the same

@@ -28,7 +28,7 @@ class CacheTraits:
 
 
 class Cache(Part):
-    """A policy that chooses the columns that a pass recomputes; the states of all other columns come from a storage.
+    """A policy that chooses the columns that a pass recomputes; a storage keeps the tensors of all others.
 
     The storage may recompute more columns in single layers, as that of FeatureCache does.
     """
@@ -39,7 +39,7 @@ class Cache(Part):
 
     @abstractmethod
     def create_storage(self, canvas: Canvas) -> CacheStorage | None:
-        """Return an empty storage for the states of this canvas, or None if no states are kept."""
+        """Return an empty storage for this canvas, or None if nothing is kept between passes."""
 
     @abstractmethod
     def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
@@ -50,7 +50,7 @@ class Cache(Part):
 class NoCache(Cache):
     """Recompute every column in every pass.
 
-    Exact: attention is bidirectional, so one new token changes the states of every column.
+    Exact: attention is bidirectional, so one new token affects every column.
     """
 
     name = "none"
@@ -69,8 +69,8 @@ class NoCache(Cache):
 class BlockCache(Cache):
     """Recompute the answer at the start of a block, and the prompt at the start of every `prompt_every`-th block.
 
-    The first block always computes the prompt; with `prompt_every=0` no other block does. The states of a long
-    prompt are expensive to recompute and change little while the answer is filled.
+    The first block always computes the prompt; with `prompt_every=0` no other block does. A long prompt
+    is expensive to recompute, and its keys and values change little while the answer is filled.
     """
 
     prompt_every: int = checked_field(1, check_int, minimum=0)
@@ -91,7 +91,7 @@ class BlockCache(Cache):
 
 @dataclass(frozen=True)
 class DualCache(BlockCache):
-    """Recompute the current block only; keep the states of the columns on both sides.
+    """Recompute the current block only; keep the keys and values of all other columns.
 
     Fast-dLLM's dual cache (Wu et al., 2025): one full pass when a block starts, then passes as wide as the block.
     Coarser than the prefix cache, because the masks to the right are not updated while the block is filled. Parts that
@@ -110,11 +110,11 @@ class DualCache(BlockCache):
 
 @dataclass(frozen=True)
 class PrefixCache(BlockCache):
-    """Recompute the current block and all columns to its right; keep the states of the columns to its left.
+    """Recompute the current block and all columns to its right; keep the keys and values to its left.
 
     Fast-dLLM's prefix cache (Wu et al., 2025): one full pass when a block starts, then passes from the block to the
-    end. An approximation, because every filled mask changes the states of all columns, and the kept states date from
-    the block start. With one block for the whole answer, only the states of the prompt are kept.
+    end. An approximation, because every filled mask changes the keys and values of all columns, and the kept ones date
+    from the block start. With one block for the whole answer, only those of the prompt are kept.
     """
 
     name = "prefix"

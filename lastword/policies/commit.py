@@ -85,7 +85,7 @@ class GapRule(CommitRule):
         """Return the required lead in logits for each row's progress, a share from 0 to 1."""
 
     def literal_count(self, canvas: Canvas, clock: Clock) -> Int[Tensor, "B"]:
-        """Return the number of filled slots of each row that do not count as progress."""
+        """Return how many slots per row were filled before decoding and do not count as progress; by default 0."""
         return torch.zeros_like(canvas.horizon)
 
     def mean_lead(self, prediction: Prediction, canvas: Canvas) -> Float[Tensor, "B"]:

@@ -85,7 +85,7 @@ def resolve_checked(
     available_slots: int | None = None,
     exceed_max_seq_len: bool = False,
 ) -> Recipe:
-    """Return the resolved recipe for prompts with a common limit; `longest_prompt` is 0 if they are unknown."""
+    """Return the recipe as `resolve` does after checking its arguments; `longest_prompt` is 0 if unknown."""
     must_fit = longest_prompt > 0 and not exceed_max_seq_len
     default = model.default_max_new_tokens
     slots = _slots_left(model, longest_prompt) if must_fit else default

@@ -74,7 +74,7 @@ class LengthDistribution:
 
     @classmethod
     def from_hazard(cls, hazard: Float[Tensor, "*B T"]) -> LengthDistribution:
-        """Build from h(k) = P(L = k | L >= k), the paper's interpretation of the end-token probability."""
+        """Build from h(k) = P(L = k | L >= k), the probability of an end in slot k if there was none before."""
         return cls(hazard)
 
     @classmethod

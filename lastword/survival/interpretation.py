@@ -195,7 +195,7 @@ class Boundary(Interpretation):
 
 @dataclass(frozen=True)
 class TurnEnd(Interpretation):
-    """A turn end followed by document ends as padding: the turn end at k is the end of the answer.
+    """Answers closed by a turn end and padded with document ends: the turn-end probability at k is P(L = k).
 
     With e(k) for the turn end and d(k) for the document end, e(k) = P(L = k) and d(k) = P(L < k). The paper's hazard is
     then exactly h(k) = e(k) / (1 - d(k)). d is made monotone as in EndedBy.
@@ -267,7 +267,7 @@ class SignalShape:
 
     @classmethod
     def from_signal(cls, signal: EndSignal) -> list[SignalShape]:
-        """Return the shape of every row; `r_squared` is only computed for a tail of PACKED_TAIL or more, else 0."""
+        """Return the shape of every row; `r_squared` is 0 where the field `tail` is below PACKED_TAIL."""
         ends = signal.either_end
         tail = ends[:, -TAIL_SLOTS:].mean(-1)
         r_squared = torch.zeros_like(tail)

@@ -17,9 +17,9 @@ from lastword.validation import check_int, check_number, checked_field
 
 @dataclass(frozen=True)
 class Resizer(BoundedPolicy):
-    """A policy that may resize a row after any pass, by the model's predictions for the whole answer.
+    """A policy that may resize a row after any pass, from the model's predictions for the whole answer.
 
-    An unset `initial` becomes 64, and an unset `limit` that of the model.
+    An unset `initial` becomes 64, and an unset `limit` the model's.
     """
 
     default_initial = 64  # as in the papers of Daedal and RhoEos

@@ -77,7 +77,7 @@ class Probe(Protocol):
 
     @property
     def cost(self) -> BatchCost:
-        """The cost of all calls so far."""
+        """The cost of all probe passes so far."""
 
     def max_cost(self, slots: Int[Tensor, "B"]) -> BatchCost:
         """Return an upper bound on the cost of decoding canvases of `slots` slots, whatever the model predicts."""
@@ -97,7 +97,7 @@ class Plan:
 
     @property
     def max_horizon(self) -> int:
-        """The horizon of the row with the most slots."""
+        """The largest horizon of any row."""
         return int(self.horizon.max())
 
     def reserved(self, q: float) -> int:
@@ -120,7 +120,7 @@ class Plan:
         return tree_map(lambda *rows: cat(rows), *bare) if len(bare) > 1 else bare[0]
 
     def capped(self, max_new_tokens: Int[Tensor, "B"]) -> Plan:
-        """Return the plan with at most `max_new_tokens` slots in every row, also after a policy lengthens it."""
+        """Return the plan limited to `max_new_tokens` slots per row, even where the policy lengthens a row later."""
         cap = max_new_tokens if self.max_new_tokens is None else minimum(self.max_new_tokens, max_new_tokens)
         return replace(self, horizon=minimum(self.horizon, max_new_tokens), max_new_tokens=cap)
 

@@ -33,7 +33,7 @@ class Reread(LengthPolicy):
     For slots beyond the end of the canvas, the latest prediction that covered them remains valid: a hazard is
     conditional on the answer reaching its slot, so the two curves are joined slot by slot. If that prediction was
     certain of an earlier end, the end is assumed to lie `increment` slots beyond the canvas and predicted anew there.
-    Auto chooses once, on the probe: the signal of a few remaining slots resembles that of another kind of training.
+    Auto chooses once, on the probe: the signal of a few remaining slots looks like that of a model trained otherwise.
 
     Text is never cut, at least one slot is left, and no row exceeds `length.limit`. A row grows by at most `increment`
     slots at a time; with `shrink=False` it only grows. Rows with an end token are left unchanged (StopAtEnd removes the

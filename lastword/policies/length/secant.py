@@ -102,14 +102,14 @@ class _Search:
         self.next = min(max(self.next, self._insufficient + 1), self.sufficient)
 
     def _interpolated(self) -> int:
-        """Return the canvas length at which the line between the two bounds of the search reaches the target."""
+        """Return the canvas length c at which P(L <= c), linear between the two bounds, reaches the target."""
         rise = max(self._probability - self._insufficient_probability, 1e-9)
         gap = self.sufficient - self._insufficient
         step = math.ceil((self._target - self._insufficient_probability) / rise * gap)
         return self._insufficient + min(max(step, 1), gap - 1)
 
     def _extrapolated(self, slots: int, probability: float) -> int:
-        """Return the canvas length at which the line through the last two points, extended, reaches the target."""
+        """Return the canvas length at which the line through the last two probabilities reaches the target."""
         slope = (probability - self._insufficient_probability) / (slots - self._insufficient)
         ahead = (self._target - probability) / slope if slope > 0 else math.inf
         return slots + math.ceil(min(max(ahead, self._tolerance), 3 * slots))

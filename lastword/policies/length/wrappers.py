@@ -82,7 +82,7 @@ class StopAtEnd(Wrapper):
 
 @dataclass(frozen=True)
 class GrowWhenFull(Wrapper):
-    """Plan with `length`; add `increment` masks before the last block if no end token is written.
+    """Plan with `length`; append `increment` masks when at most one block is left and no end token is written.
 
     A prediction that is too short then costs another block instead of a truncated answer. A row grows when a block is
     complete and at most one more is left, so that masks follow the last planned block while it is filled; if the canvas

@@ -105,7 +105,7 @@ def stuck_rows(
 
 
 def max_idle_steps(rule: UnmaskRule, masks: int, device: torch.device) -> Int[Tensor, "M"]:
-    """Return the number of passes that may fill nothing, for windows of 0, 1, ... `masks` masks."""
+    """Return how many passes may fill nothing in a window of m masks, for m = 0, 1, ... `masks`."""
     counts: list[int | None] = [0] * (masks + 1)
     if rule.traits.follows_schedule:
         counts = [rule.max_passes(count) for count in range(masks + 1)]

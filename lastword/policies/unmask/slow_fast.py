@@ -72,7 +72,7 @@ class SlowFast(UnmaskRule):
         return chosen, self._advance(cycles, torch.maximum(estimate, cycles.start + 1))
 
     def _current(self, canvas: Canvas, clock: Clock, state: State) -> SlowFastState:
-        """Return the cycles before this pass; rows with a filled span or a new window start another cycle."""
+        """Return the state before this pass; rows with a filled span or a new window start another cycle."""
         cycles = SlowFastState(*state)
         column = torch.arange(canvas.width, device=cycles.start.device)
         masks = canvas.masked & clock.window.columns(canvas.width)
@@ -84,7 +84,7 @@ class SlowFast(UnmaskRule):
         return cycles.restart(clock.block_start | ~ahead.any(-1), clock.window.first)
 
     def _advance(self, cycles: SlowFastState, estimate: Int[Tensor, "B"]) -> SlowFastState:
-        """Return the cycles after a pass, given the end of the span that the pass estimated for each row."""
+        """Return the state after a pass, given the end of the span that the pass estimated for each row."""
         slow = ~cycles.fast
         estimates = torch.cat((cycles.end_estimates[:, 1:], estimate[:, None].double()), dim=1)
         passes = cycles.slow_passes + 1
@@ -110,7 +110,7 @@ class SlowFast(UnmaskRule):
 
 
 class SlowFastState(NamedTuple):
-    """The current cycle of each row, with its span from column `start` up to column `end` of the canvas."""
+    """The progress of each row in its cycle of slow, then fast passes; the span is columns `start` up to `end`."""
 
     start: Int[Tensor, "B"]
     end_estimates: Float[Tensor, "B W"]  # the latest estimates, oldest first; NaN for missing ones
