@@ -106,10 +106,13 @@ class KVStorage(CacheStorage):
 
     def layer(self, layer: int, heads: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """Return a layer's keys and values [C, H, D], in the dtype and on the device of `like` [..., D]."""
+        stored = self._stored(layer, heads, like)
+        return stored[0], stored[1]
+
+    def _stored(self, layer: int, heads: int, like: Tensor) -> Tensor:  # [2, C, H, D]
         if layer not in self._layers:
             self._layers[layer] = like.new_zeros(2, self.size(), heads, like.shape[-1])
-        keys, values = self._layers[layer]
-        return keys, values
+        return self._layers[layer]
 
     def size(self) -> int:
         """Return the number of columns in the tensors of a layer."""
@@ -117,9 +120,8 @@ class KVStorage(CacheStorage):
 
     def by_row(self, layer: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """Return a layer's keys and values as views [B, H, L, D]; `like` [R, H, S, D] gives H, D, dtype and device."""
-        self.layer(layer, like.shape[1], like)
-        keys, values = self._split_rows(self._layers[layer]).transpose(2, 3)
-        return keys, values
+        views = self._split_rows(self._stored(layer, like.shape[1], like)).transpose(2, 3)
+        return views[0], views[1]
 
     def _split_rows(self, stored: Tensor) -> Tensor:  # [2, C, H, D] -> [2, B, L, H, D]
         return stored.view(2, self._rows, self._width, *stored.shape[2:])
