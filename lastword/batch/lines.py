@@ -82,7 +82,7 @@ def line_name(data: object) -> str | int | None:
 
 
 def parse_plain_line(data: object) -> PromptLine:
-    """Return a parsed plain line; raise PromptError if it is invalid or has a field of RUN_FIELDS."""
+    """Parse a plain line; raise PromptError if it is invalid or sets one of RUN_FIELDS."""
     line = parse_prompt_line(data)
     for name in RUN_FIELDS:
         if isinstance(data, dict) and data.get(name) is not None:

@@ -105,12 +105,12 @@ class RemainingTime:
 
 
 def estimated_work(recipe: Recipe, prompt_tokens: int, slots: float) -> float:
-    """Estimate the tokens computed by one pass per slot: with a cache one per pass, otherwise the whole row."""
+    """Estimate the tokens computed in one pass per slot: one token with a cache, otherwise the row."""
     return float(slots if recipe.cache.traits.stores_states else slots * (prompt_tokens + slots))
 
 
 def predicted_work(recipe: Recipe, details: Mapping[str, Any]) -> float | None:
-    """Return the predicted work of an answer from the details of its reply; None: they lack the horizon."""
+    """Return the predicted work of an answer from the details of its reply; None without a horizon."""
     horizon, expected = (details.get(name) for name in ("horizon", "expected_length"))
     if not horizon:
         return None

@@ -138,7 +138,7 @@ class Batch:
         return BatchSummary(self.out, self.count, answered, failed, before, work.num_tokens, seconds)
 
     def _scan(self) -> None:
-        """Set the input format, line count and use of the chat template; raise PromptError without a prompt.
+        """Set `input_format`, `count` and `in_chat` from the file; raise PromptError if no line is a prompt.
 
         Lines after the first prompt are checked when they are answered.
         """
@@ -351,7 +351,7 @@ class _Run:
         return work
 
     def _take(self, replies: Sequence[Reply]) -> None:
-        """Write the lines that these replies complete; keep failures back until there is an answer."""
+        """Write the lines that these replies complete; hold failures back until the next answer."""
         any_answer = False
         for reply in replies:
             index, number = reply.key

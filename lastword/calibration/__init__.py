@@ -50,7 +50,7 @@ class Ratios:
         return len(self.ended) + self.truncated
 
     def factor(self, coverage: float) -> float:
-        """Return the factor with which predictions suffice for a share `coverage` of answers, or raise SettingError."""
+        """Return the factor that makes predictions suffice for a share `coverage` of answers, or raise SettingError."""
         factor = conformal_quantile([*self.ended, *[math.inf] * self.truncated], coverage)
         if math.isinf(factor):
             raise SettingError(
@@ -115,7 +115,7 @@ class Calibration:
         return cls(families=ratios, **settings)
 
     def bound(self, coverage: float, family: str | None = None) -> Scaled:
-        """Return the estimate scaled by the factor for a coverage, of one family or (None) of all answers."""
+        """Return the estimate, scaled to cover a share `coverage` of a family's answers (None: of all)."""
         name = ALL_FAMILIES if family is None else family
         if name not in self.families:
             raise SettingError(
@@ -195,7 +195,7 @@ class _MadeWith(BaseModel):
 
 
 class _File(BaseModel):
-    """The schema of a lengths.json file. Files written before version 0.2 have the second alias of a field."""
+    """The schema of a lengths.json file. A second alias is the name of the field in files from before version 0.2."""
 
     model_config = STRICT
     model_key: Text = Field(validation_alias=AliasChoices("model_key", "weights"))

@@ -37,7 +37,7 @@ FAST = Recipe(length=Fixed(), unmask=AboveThreshold(0.9), block=32)
 
 @dataclass(frozen=True)
 class FixedWithProbe(Wrapper):
-    """A length policy that plans with `length`; the lengths that `survival` predicts are only reported."""
+    """A length policy that plans as the wrapped one; lengths that `survival` predicts are only reported."""
 
     name: ClassVar[str] = "fixed-with-probe"
     cost_summary: ClassVar[str] = "one probe, for the record alone"
@@ -66,7 +66,7 @@ def calibrate(
     engine: Engine | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Calibration:
-    """Predict the length of each answer, decode it on a canvas of `limit` slots; return true / predicted lengths.
+    """Predict the length of each answer, decode it on `limit` slots; return the ratios true / predicted length.
 
     Use the recipe (its length is ignored) and the kind of prompt, chat messages or plain text, that you will use
     later: `Calibrated` refuses all others, because their answers may have other lengths. An error is raised before the

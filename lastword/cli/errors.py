@@ -69,7 +69,7 @@ def report(error: BaseException, *, debug: bool) -> int:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Extend the message of a KeyboardInterrupt by the advice that the same command resumes the run."""
+    """Add to the message of a KeyboardInterrupt in the block that the same command resumes the run."""
     try:
         yield
     except KeyboardInterrupt as error:

@@ -39,7 +39,7 @@ class TaskOptions:
     out: Annotated[Path, path_option("Folder of records. A stopped run is resumed.")] = Path("out/eval")
 
     def plan(self, model: str | None, **changes: Any) -> Preset:
-        """Return the preset restricted to --tasks, or --tasks as a preset; `changes` apply to each of its settings."""
+        """Return --preset, reduced to --tasks if given, or a preset of --tasks; `changes` apply to all settings."""
         from lastword.evaluate import presets
 
         names = tuple(name.strip() for name in self.tasks.split(",")) if self.tasks is not None else ()

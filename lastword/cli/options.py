@@ -263,7 +263,7 @@ def read_recipe(text: str | None) -> lastword.Recipe:
 
 
 def read_text(read: Callable[[int], str]) -> str:
-    """Return the text from a file's `read`; raise ValueError above MAX_CHARACTERS, since a pipe may be endless."""
+    """Return the text that `read` gives; raise ValueError above MAX_CHARACTERS, since a pipe may be endless."""
     text = read(MAX_CHARACTERS + 1)
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"it has more than {MAX_CHARACTERS} characters")

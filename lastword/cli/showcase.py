@@ -44,7 +44,7 @@ class Comparison:
 
 
 def check_families(names: Sequence[str], families: Sequence[str] | None) -> None:
-    """Raise SettingError if a model has no prompt of one of the task families."""
+    """Raise SettingError unless `lastword demo` has a prompt of each given task family for each model."""
     for name in names:
         known = BENCHMARKS if name in EMBEDDED else [name]
         for family in families or ():

@@ -33,7 +33,7 @@ ReplyDetails = dict[str, Any]  # lengths, costs, seconds and environment of an a
 
 @dataclass
 class ModelInfo:
-    """The properties of a model with which prompts are tokenized and recipes resolved without loading its weights."""
+    """The properties of a model that suffice to tokenize prompts and resolve recipes without its weights."""
 
     ids: TokenIds
     max_seq_len: int
@@ -127,7 +127,7 @@ Lengths = Iterator[dict[Key, int]]
 
 @runtime_checkable
 class Engine(Protocol):
-    """A source of answers for one caller at a time. Each key is returned exactly once, with an answer or an error.
+    """A source of answers for one caller at a time. Each request's key is returned once, with an answer or an error.
 
     Replies are yielded in the order in which they finish. An answer depends on its request and the recipe only.
     """

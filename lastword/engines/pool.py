@@ -145,7 +145,7 @@ class WorkerPool:
     def _plan_order(
         self, requests: Sequence[GenerationRequest], recipe: Recipe, max_batch_size: int
     ) -> tuple[WorkQueue, Sequence[GenerationRequest]]:
-        """Return the queue with the longest planned answers first, and the requests with their plans."""
+        """Return the queue, longest planned answers first, and the requests, with at most MAX_PLANS plans attached."""
         planned, slots = list(requests), [math.inf] * len(requests)  # requests without a plan go first
         if not isinstance(recipe.length, Fixed):
             planning = prediction_recipe(recipe)
@@ -265,7 +265,7 @@ class WorkerPool:
 
 
 def prediction_recipe(recipe: Recipe) -> Recipe:
-    """Return a recipe that predicts lengths: `Survival` replaces a wrapped fixed canvas, as in `StopAtEnd(Fixed())`."""
+    """Return the recipe, with `Survival` as length policy if it wraps a fixed canvas, as in `StopAtEnd(Fixed())`."""
     if isinstance(recipe.length, Fixed) or not any(isinstance(layer, Fixed) for layer in policy_layers(recipe.length)):
         return recipe
     return replace(recipe, length=Survival(limit=combined_traits(recipe.length).upper_bound))

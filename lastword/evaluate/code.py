@@ -52,7 +52,7 @@ class CodeEval:
 
 
 def _pass_at(tries: int, passed: Sequence[bool]) -> float:
-    """Return the probability that one of `tries` candidates, drawn without replacement, passes."""
+    """Return the probability that any of `tries` candidates, drawn without replacement, passes."""
     return 1 - comb(passed.count(False), tries) / comb(len(passed), tries)
 
 
@@ -79,7 +79,7 @@ def isolated_code() -> Iterator[None]:
 def needed_code(prompt: str, answer: str, entry_point: str) -> str:
     """Return the program to test: the imports, and `entry_point` with the definitions that it uses by name.
 
-    They are taken from the prompt followed by the first Python fence of the answer, or by the answer: among
+    They are read from the prompt followed by the answer, or by its first Python fence if it has one: among
     the first 100 lines, from those consecutive lines that parse and have the most non-blank lines.
 
     >>> answer = "    return twice(x) + 1\\n\\ndef twice(x):\\n    return 2 * x\\n\\nSo f(1) is 3."

@@ -51,7 +51,7 @@ class Journal:
         return iter(read_records(self.path) if self.path.exists() else ())
 
     def by_identity(self) -> dict[Identity, Record]:
-        """Return the last record of each question by identity."""
+        """Map each `identity` to its last record."""
         return {identity(record): record for record in self}
 
 
@@ -73,7 +73,7 @@ def read_records(path: Path) -> list[Record]:
     """Return the records of a journal (`.jsonl`) or a Parquet file, or of all record files below a folder.
 
     In a folder, only Parquet files whose names end in `.records.parquet` are read, because other tools write
-    Parquet files as well. Of several drift records of a question in one file, only the last is returned.
+    Parquet files as well. Of drift records with one `identity` in a file, only the last is returned.
     """
     return [record for file in record_files(path) for record in _read_file(file)]
 

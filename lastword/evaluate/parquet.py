@@ -93,7 +93,7 @@ def read_parquet(content: bytes) -> list[Record]:
 
 
 def _nest(places: Sequence[tuple[str, str | None]], values: Sequence[Any]) -> Fields:
-    """Return the record fields of a row, without those that are None; `places` are the columns' `_field_of`."""
+    """Return the fields of a record, None left out, given a row's values and the `_field_of` of each column."""
     row: Fields = {}
     for (field, key), value in zip(places, values):
         if value is not None:

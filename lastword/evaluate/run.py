@@ -167,7 +167,7 @@ class PromptLayout:
 
     @classmethod
     def of(cls, model: MaskPredictor | RemoteModelInfo, *, chat: bool | None = None, bos: bool = False) -> PromptLayout:
-        """Return the layout for a model; `chat=None` uses the chat template if there is one."""
+        """Return how prompts become token ids for a model; `chat=None` uses the chat template if there is one."""
         if isinstance(model, RemoteModelInfo):
             return cls(None, model.has_chat_template if chat is None else chat, bos)
         if model.tokenizer is None:
@@ -204,7 +204,7 @@ def bos_token(tokenizer: TextTokenizer | None) -> str:
 
 
 def find_questions(shared: Fields, samples: Iterable[tuple[Task, Sequence[Sample]]], layout: PromptLayout) -> Questions:
-    """Return all samples, and the fields of their records that are known before decoding, by identity."""
+    """Map each record's `identity` to its sample and the record fields that are known before decoding."""
     questions: Questions = {}
     for task, task_samples in samples:
         for sample in task_samples:

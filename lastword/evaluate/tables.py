@@ -36,7 +36,7 @@ def sample_key(record: BaseRecord) -> SampleKey:
 
 
 def latest(records: Iterable[AnyRecord]) -> list[AnyRecord]:
-    """Return the last record of each question, because a folder may contain copies."""
+    """Return the last record of each `identity`, because a folder may contain copies."""
     return [
         record
         for arm in by_recipe(records).values()
@@ -166,7 +166,7 @@ def tables(
     """Return a table per benchmark, split, task version and layout, and one for the drift records, if there are any.
 
     Recipes are compared with the first recipe of the same model; with `against_fixed`, with the longest fixed
-    canvas, and two more columns show how well plans fit its answers. If given, `timed` supplies all seconds.
+    canvas, and two more columns show how well plans fit its answers. Seconds are those of `timed`, if given.
     """
     groups: dict[tuple[str, ...], list[Answer]] = {}
     for record in (record for record in records if isinstance(record, Answer)):

@@ -68,7 +68,7 @@ def _read_token() -> bytes:
 
 
 def _open_library() -> None:
-    """Redirect imports of the standard library to an open folder, because other users may lack access to its path."""
+    """Let imports of the standard library use a descriptor of its folder; other users may lack access to its path."""
     prefix = sys.base_prefix
     opened = f"/proc/self/fd/{os.open(prefix, os.O_RDONLY)}"
     if not os.path.isdir(opened):  # under bubblewrap there is no /proc, and the path is readable

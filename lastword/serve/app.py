@@ -415,7 +415,7 @@ class Server(uvicorn.Server):
             self._engine.drain()
 
     async def on_tick(self, counter: int) -> bool:
-        """Return whether to exit, which is also True once the engine has stopped."""
+        """Return whether to exit: if uvicorn would, or if the engine has stopped."""
         return await super().on_tick(counter) or self._engine.state == "stopped"
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
@@ -423,7 +423,7 @@ class Server(uvicorn.Server):
         await self._engine.stop(0.0)
 
     def run(self, sockets: list[socket] | None = None) -> None:
-        """Serve until a signal or until the engine fails, whose error is raised."""
+        """Serve until a signal, or until the engine fails; raise its error."""
         super().run(sockets)
         fault = self._engine.fault
         if isinstance(fault, LastwordError):

@@ -89,7 +89,7 @@ class DecodeWorker:
     """The unfinished requests of an engine and their sessions; only the engine's thread calls `run_pass`.
 
     New requests of one recipe are probed in one batch, the scheduler chooses which waiting requests get free rows,
-    and each forward pass is run for the session with the least time per row.
+    and each forward pass is run for the session that has used the least time per row.
     """
 
     def __init__(
@@ -244,7 +244,7 @@ class DecodeWorker:
         return session
 
     def _step(self) -> None:
-        """Close sessions without rows, and run one pass of the session with the least time per row."""
+        """Close sessions without rows; run a pass of the session that used the least time per row."""
         for session in [session for session in self._sessions if not session.running]:
             session.close()
             self._sessions.remove(session)
@@ -370,7 +370,7 @@ class DecodeWorker:
 
 
 def _finish_early(step: Step, row: int) -> FinishedRow:
-    """Return the finished row of an answer that a stop string ended before its row was finished."""
+    """Return the row of a step as a FinishedRow, because a stop string ended its answer."""
     canvas = tree_to(tree_map(lambda rows: rows[row : row + 1], step.canvas), CPU)
     request, cost = step.requests[row], step.cost.row(row)
     plan = request.plan
@@ -378,7 +378,7 @@ def _finish_early(step: Step, row: int) -> FinishedRow:
 
 
 def client_error(error: Exception) -> LastwordError:
-    """Return the error to send: errors of the request unchanged, others logged and without details."""
+    """Return a request error unchanged; log any other, and return one without its details."""
     if isinstance(error, REQUEST_ERRORS):
         return error
     log.error("a request failed", exc_info=error)

@@ -20,12 +20,12 @@ NOT_SUPPORTED = "Not supported: "
 
 
 def unsupported(reason: str) -> Any:
-    """Return the field of an unsupported option; its type allows only the no-op values that clients send."""
+    """Return the field of an unsupported option; its annotation allows only values without effect."""
     return Field(None, description=f"{NOT_SUPPORTED}{reason}.")
 
 
 def _explain(allowed: str) -> WrapValidator:
-    """Return a validator whose only error is the sentence `allowed`, not one error per branch of a union."""
+    """Return a validator that replaces the errors, such as one per branch of a union, by `allowed`."""
 
     def check(value: object, validate: Callable[[object], object]) -> object:
         try:

@@ -68,7 +68,7 @@ def min_forward_passes(recipe: Recipe, tokens: int) -> int:
 
 
 class RecipeAverages(dict[Recipe, float]):
-    """Exponential moving averages by recipe, initially 1; MAX_RECIPES recently updated ones are kept."""
+    """Exponential moving averages by recipe, 1 if unknown; the MAX_RECIPES last updated are kept."""
 
     def __missing__(self, recipe: Recipe) -> float:
         return 1.0
@@ -113,12 +113,12 @@ class WorkEstimator:
         return remaining * (self.pass_seconds or DEFAULT_PASS_SECONDS)
 
     def remaining_tokens(self, recipe: Recipe, tokens: float, width: int, computed: int) -> float:
-        """Estimate the tokens still to be computed for an answer; at least `width`, one uncached pass."""
+        """Estimate the tokens still to be computed for an answer: at least one uncached pass, `width`."""
         return max(self.cost_ratio[recipe] * uncached_tokens(tokens, width) - computed, float(width))
 
 
 def uncached_tokens(tokens: float, width: int) -> float:
-    """Return the tokens computed by one pass per token of an answer, without a cache."""
+    """Return the tokens computed without a cache: `width` in one pass per token."""
     return tokens * width
 
 
@@ -139,8 +139,8 @@ Request = TypeVar("Request", bound=QueuedRequest)
 class Scheduler:
     """A scheduler that starts the shortest predicted request first, with ageing.
 
-    Requests are ordered by arrival time plus `overtaking` times their predicted seconds, so a shorter request can
-    overtake only those that arrived at most `overtaking` times the difference in seconds before it: none starves.
+    Requests are ordered by arrival time plus `overtaking` times their predicted seconds. A request that is shorter
+    by d seconds can overtake only those that arrived up to `overtaking` * d seconds earlier, so none starves.
     """
 
     overtaking: float = 8.0  # 0: first come, first served

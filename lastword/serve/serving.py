@@ -228,7 +228,7 @@ def _resolve_within_limits(
 def _tokenize(
     body: AnswerBody | protocol.LengthsRequest, model: MaskPredictor, settings: ServerSettings
 ) -> tuple[list[tuple[int, ...]], set[bool | None]]:
-    """Return the validated token ids of each prompt, and which prompts use the chat template."""
+    """Return the validated token ids of each prompt, and their kinds (`prompts_in_chat`)."""
     field = "messages" if getattr(body, "messages", None) else "prompt"
     given: Any = getattr(body, field)
     prompts = [_conversation(given, model)] if field == "messages" else given
@@ -429,5 +429,5 @@ def render_canvas(frame: Frame, model: MaskPredictor) -> tuple[str, float]:
 
 
 def _diffusion_meta(text: str, share: float) -> dict[str, Any]:
-    """Return the field that streams of Inception's Mercury API have; `share` is the share of filled slots."""
+    """Return the field `diffusion_meta` of Inception's Mercury API; `share` is the share of filled slots."""
     return {"diffusion_meta": {"diffusion_content": text, "diffusion_progress": round(share, 4)}}

@@ -81,7 +81,7 @@ class ReplicaSettings:
 
 
 def parse_replicas(text: str) -> tuple[int, int]:
-    """Return the minimum and maximum that `2` or `1:8` stands for; raise SettingError for other text."""
+    """Parse a number of replicas (`2`) or its bounds (`1:8`); raise SettingError for other text."""
     match = re.fullmatch(r"(\d{1,5})(?::(\d{1,5}))?", text.strip())
     if match is None:
         raise SettingError(f"replicas {text!r} were given; write a number (2) or a minimum and maximum (1:8)")

@@ -54,7 +54,7 @@ class TaskFamily(ABC):
 
 @dataclass(frozen=True)
 class TextFamily(TaskFamily):
-    """A family whose final answer is the first match of a pattern; it must equal the target."""
+    """A family whose answers end in a final answer: the first match of a pattern, which must equal the target."""
 
     final_answer: re.Pattern[str]
 

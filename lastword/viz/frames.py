@@ -189,7 +189,7 @@ class BatchTrace:
         self._traces: dict[int, RowTrace] = {}
 
     def of(self, step: Step) -> Iterator[tuple[int, Frame]]:
-        """Yield (prompt index, frame) per row that took part in a step; before a row's first frame, also its start."""
+        """Yield (prompt index, frame) per row that took part in a step; for a new row, first its starting frame."""
         for row, prompt in enumerate(step.request_ids):
             if prompt is None:
                 continue
