@@ -345,7 +345,7 @@ def default_batch_size(model: MaskPredictor) -> int:
 
 
 def as_model(model: Model) -> MaskPredictor:
-    """Return a loaded model as it is; load and return one given by its name or folder."""
+    """Return a loaded model unchanged; load and return one given by its name or folder."""
     loaded = load(model) if isinstance(model, (str, Path)) else model
     check_model(loaded)
     return loaded
