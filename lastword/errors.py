@@ -34,7 +34,7 @@ class CapacityError(LastwordError):
 
 
 class NumericError(LastwordError):
-    """Logits of a model that cannot be used, such as NaN."""
+    """Model output that cannot be used, such as logits that are NaN."""
 
 
 class TaskError(LastwordError):

@@ -242,7 +242,7 @@ class LogitSummary(NamedTuple):
 
     @classmethod
     def compute(cls, scores: Logits, canvas: Canvas, sampling: Sampling) -> LogitSummary | None:
-        """Return the summary; None without a GPU or with sampling, where scores are computed on first use."""
+        """Score columns by a GPU kernel; None without a GPU, at a temperature above 0, or if `score` is not "model"."""
         if scores.device.type != "cuda" or sampling.temperature > 0 or sampling.score != "model":
             return None
         banned, unscored = sampling.banned_ids(canvas.ids), sampling.unscored_ids(canvas.ids)

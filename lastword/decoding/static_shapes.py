@@ -76,7 +76,7 @@ class PhaseScheduler:
 
     @property
     def _replays(self) -> bool:
-        """Whether this run replays graphs: on a GPU, if parts are capturable and no other run of the model does."""
+        """True if this run replays graphs: on a GPU, if parts are capturable and no other run of the model does."""
         if self._holds_graphs is None:
             on_gpu = self._use_cuda_graphs and self._model.device.type == "cuda"
             wanted = on_gpu and is_capturable(self._stepper.recipe)

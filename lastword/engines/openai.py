@@ -44,7 +44,7 @@ Value = TypeVar("Value")
 
 
 class OpenAIEngine:
-    """An engine that has up to `requests` requests in flight, by default `max_batch_size`.
+    """Sends requests to a server with the OpenAI API, up to `requests` at once (by default `max_batch_size`).
 
     If the server rejects a request, only that request fails. If the server cannot be reached, or rejects the
     API key, the run stops.

@@ -137,7 +137,7 @@ def _parse(text: str) -> ast.Module | None:
 
 
 def _defined_names(node: ast.stmt) -> Iterator[str]:
-    """Yield the name that a statement defines, if Dream's code keeps such statements."""
+    """Yield the name of a class, of a function that contains a `return`, or of an assigned variable, as Dream does."""
     if isinstance(node, ast.ClassDef):
         yield node.name
     elif isinstance(node, ast.FunctionDef):

@@ -159,7 +159,7 @@ def run_fields(model: MaskPredictor | RemoteModelInfo, name: str, recipe: Recipe
 
 @dataclass(frozen=True)
 class PromptLayout:
-    """The conversion of samples to token ids: with the chat template, or as plain text, with or without BOS token."""
+    """The conversion of samples to token ids: with the chat template, or as plain text, with or without a BOS token."""
 
     tokenizer: TextTokenizer | None  # None: a server tokenizes prompts
     chat: bool

@@ -1,4 +1,4 @@
-"""Known models: the embedded ones, and published checkpoints with the state of their files in the hub's cache."""
+"""Known models: those in the package, and published checkpoints with the state of their files in the hub's cache."""
 
 from __future__ import annotations
 

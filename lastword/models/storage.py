@@ -277,7 +277,7 @@ class FeatureStorage(CacheStorage):
 
 
 class RowFeatureStorage(RowStorage):
-    """The part of a `FeatureStorage` that belongs to some rows."""
+    """The keys, values and layer outputs of some rows in one pass; `select` returns the columns to recompute."""
 
     def __init__(self, storage: FeatureStorage, rows: Tensor, stale: Tensor, answer: Tensor, valid: Tensor) -> None:
         optional = answer & ~stale

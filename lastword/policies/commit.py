@@ -166,7 +166,7 @@ class Prophet(GapRule):
         return canvas
 
     def literal_count(self, canvas: Canvas, clock: Clock) -> Int[Tensor, "B"]:
-        """Return the number of literals in the current and later windows; in earlier windows they count as progress."""
+        """Return how many preset tokens (`literals`) are not progress: those in the current or a later window."""
         count = torch.zeros_like(canvas.horizon)
         for slot, _ in self.literals:
             index = _slot_index(slot, canvas)

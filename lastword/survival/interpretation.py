@@ -84,7 +84,7 @@ class EndSignal:
 
     @property
     def either_end(self) -> Float[Tensor, "B T"]:
-        """The probability of either end token in each slot."""
+        """The probability of a document end or a turn end in each slot."""
         return (self.document + self.turn).clamp(max=1)
 
     @property
@@ -179,7 +179,7 @@ class EndedBy(Interpretation):
 
 @dataclass(frozen=True)
 class Boundary(Interpretation):
-    """Packed documents: the document-end probability at k is the density of document boundaries at k.
+    """For training on packed documents: the document-end probability at k is P(some document ends at k).
 
     The first boundary is the end of the answer, so probabilities are summed up to 1: F(k) = min(1, p(1) + ... + p(k)).
     Exact as long as a second boundary before k is unlikely; where documents may be much shorter than the spread of the
@@ -217,7 +217,7 @@ SMOOTHING_SLOTS = 9
 
 @dataclass(frozen=True)
 class FirstBoundary(Interpretation):
-    """Packed documents, interpreted up to the quiet stretch between the first and the second boundary.
+    """For training on packed documents: like Boundary, up to the quiet stretch after the first boundary.
 
     Boundary caps the running sum at 1, which errs to one side: a first peak of mass 1.1 is cut at 1, but a peak of 0.9
     is filled up by the boundaries of the next document, far to the right. The first document ends exactly once, so the

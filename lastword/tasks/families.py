@@ -74,7 +74,7 @@ class CodeFamily(TaskFamily):
         return self.verdicts([example], [text]) == [Verdict.PASSED]
 
     def verdicts(self, examples: Sequence[Example], texts: Sequence[str]) -> list[Verdict]:
-        """Run each answer in the sandbox and return its verdict; without a sandbox, only plain Python is run."""
+        """Run each answer with its tests and return its verdict; `sandbox_level` says what runs without bubblewrap."""
         programs = [
             f"{example.prompt if self.completes_prompt else ''}{text}\n{example.target}\n"
             for example, text in zip(examples, texts, strict=True)
