@@ -50,7 +50,7 @@ class ExtraError(LastwordError):
 
 
 def install_command(*extras: str) -> str:
-    """Return the pip commands that install optional dependencies: of the published package, and in a clone."""
+    """Return the pip commands that install optional dependencies, for the published package and for a clone."""
     names = ",".join(extras)
     return f"pip install 'lastword[{names}]', or in a clone of lastword pip install -e '.[{names}]'"
 

@@ -42,7 +42,7 @@ class RayOptions:
     downscale_delay: Annotated[float | None, Option(help="Seconds before one ends. Default: 120.")] = None
 
     def check(self, engine: str) -> ReplicaSettings:
-        """Return the settings of the replicas; raise SettingError if an option is set with another engine."""
+        """Return the settings of the Ray replicas; raise SettingError if an option is set and `engine` is not ray."""
         given = {name: value for name, value in vars(self).items() if value is not None}
         if engine != "ray" and given:
             option = f"--{next(iter(given)).replace('_', '-')}"

@@ -55,7 +55,7 @@ def check_families(names: Sequence[str], families: Sequence[str] | None) -> None
 def showcase(
     name: str, console: Console, families: Collection[str] | None = None, pace: float = 1.0, plot: Path | None = None
 ) -> None:
-    """Decode every prompt of a model on both canvases, print the comparison, and save the curves to `plot`."""
+    """Decode prompts on a fixed and on a predicted canvas, print both, and save survival curves to `plot`."""
     recipe = lastword.Recipe(unmask=lastword.MostConfident(lastword.EqualShares(pace)))
     model = lastword.load(name)
     limit = EMBEDDED_LIMIT if name in EMBEDDED else OTHER_LIMIT

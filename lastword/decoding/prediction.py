@@ -254,7 +254,7 @@ class LogitSummary(NamedTuple):
         return cls(ColumnScores(*values), ends, tuple(end_ids))
 
     def probability_of(self, ids: Sequence[int]) -> Tensor | None:
-        """Return the summed probability of the end tokens `ids`, in float64; None if one is not an end token."""
+        """Return the probability that a token is one of `ids`, in float64; None unless all `ids` are end tokens."""
         if not set(ids) <= set(self.ids):
             return None
         columns = [self.ends[:, self.ids.index(end)] for end in ids]

@@ -140,7 +140,7 @@ def check_common_limit(
 
 
 def group_by_limit(recipe: Recipe, model: ModelProperties, lengths: Sequence[int]) -> list[list[int]]:
-    """Return the indices of prompts with these token counts, grouped by their resolved length policy.
+    """Return prompt indices, given token counts, in groups for which the length policy resolves to the same value.
 
     There is one group unless a limit is unset and some prompts leave fewer positions than the model's default limit.
     """

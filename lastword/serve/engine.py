@@ -534,7 +534,7 @@ class ServerEngine(Lifecycle):
             self._worker.refuse_all()
 
     def _receive(self) -> None:
-        """Move new requests from the inbox to the worker, and wait up to IDLE_SECONDS if the worker has none.
+        """Move new requests from the inbox to the `DecodeWorker`; wait up to IDLE_SECONDS if it has none.
 
         Only one length probe is run between two passes, so that probes do not delay running answers.
         """

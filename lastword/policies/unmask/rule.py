@@ -105,7 +105,7 @@ def stuck_rows(
 
 
 def max_idle_steps(rule: UnmaskRule, masks: int, device: torch.device) -> Int[Tensor, "M"]:
-    """Return how many passes may fill nothing in a window of m masks, for m = 0, 1, ... `masks`."""
+    """Return how many first passes in a window of m masks may fill nothing, for m = 0, 1, ... `masks`."""
     counts: list[int | None] = [0] * (masks + 1)
     if rule.traits.follows_schedule:
         counts = [rule.max_passes(count) for count in range(masks + 1)]
