@@ -5,6 +5,8 @@ A dispatch mode rejects the operators that would make the host wait for a GPU, o
 shape depends on values.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode

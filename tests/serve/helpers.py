@@ -22,6 +22,8 @@ from lastword.viz.frames import Frame
 MARK = "zaz"  # the beginning of a prompt on which a model below fails; no answer has it
 TIMEOUT = 60.0  # seconds
 
+TOY = Toy()  # decodes what the models below decode unless they fail
+
 
 @contextlib.asynccontextmanager
 async def engine_of(model, scheduler=Scheduler(), **settings):
@@ -53,7 +55,7 @@ def prompt_ids_of(text):
 def request_of(text, recipe, model=None, **more):
     """Return a validated request for the toy model."""
     prompt_ids = prompt_ids_of(text)
-    return ServerRequest(prompt_ids, resolve(recipe, model or SHORT, [prompt_ids]), **more)
+    return ServerRequest(prompt_ids, resolve(recipe, model or TOY, [prompt_ids]), **more)
 
 
 @cache
@@ -108,18 +110,7 @@ async def outcomes(engine, requests):
     return await asyncio.gather(*(outcome(stream) for stream in streams))
 
 
-class Short(Toy):
-    """The toy model with short answers."""
-
-    def __init__(self, hazard=0.05):
-        super().__init__(hazard)
-        self.default_max_new_tokens = 8
-
-
-SHORT = Short()  # decodes what the models below decode unless they fail
-
-
-class Misbehaving(Short):
+class Misbehaving(Toy):
     """The toy model with a hook on every forward pass."""
 
     def __init__(self, pause=0.0, hazard=0.05):

@@ -20,7 +20,7 @@ from lastword.survival.interpretation import Auto
 from lastword.viz.frames import Frame
 from tests.serve.helpers import (
     MARK,
-    SHORT,
+    TOY,
     Misbehaving,
     Narrow,
     Poisoned,
@@ -61,7 +61,7 @@ def mixed(count):
 
 
 def solo(requests):
-    return [alone(SHORT, request) for request in requests]
+    return [alone(TOY, request) for request in requests]
 
 
 def decoded(model, requests, **settings):
@@ -101,7 +101,7 @@ def test_an_answer_has_its_own_prompt_cost_and_end():
             return await engine.submit(requests).answers()
 
     for request, answer in zip(requests, run(decode())):
-        expected = lastword.generate(SHORT, list(request.prompt_ids), recipe=request.recipe, seed=request.seed)
+        expected = lastword.generate(TOY, list(request.prompt_ids), recipe=request.recipe, seed=request.seed)
         assert tuple(answer.generation.prompt) == request.prompt_ids
         assert answer.stop_reason is None or answer.stop_reason in request.stop
         assert answer.num_tokens == len(answer.text)  # one letter per token
@@ -143,7 +143,7 @@ def test_a_deadline_that_cannot_be_met_is_refused_before_the_first_pass():
             assert engine.num_unfinished == 0
             return await outcome(engine.submit([replace(ABC, timeout=5.0)]))
 
-    assert run(decode()) == alone(SHORT, ABC)
+    assert run(decode()) == alone(TOY, ABC)
 
 
 def test_a_deadline_that_passes_frees_the_row():
@@ -159,7 +159,7 @@ def test_a_deadline_that_passes_frees_the_row():
             return await outcome(waiting), model.calls - calls
 
     text, passes = run(decode())
-    assert text == alone(SHORT, other)
+    assert text == alone(TOY, other)
     assert passes <= 8 + 1
 
 
@@ -175,12 +175,12 @@ def test_a_full_queue_refuses_all_answers_of_a_request_or_none():
             last = engine.submit([request_of("m", FULL)])
             return [answer.text for answer in await accepted.answers()], await outcome(last)
 
-    assert run(decode()) == (solo([ABC] * 3), alone(SHORT, request_of("m", FULL)))
+    assert run(decode()) == (solo([ABC] * 3), alone(TOY, request_of("m", FULL)))
 
 
 def test_a_request_that_never_fits_into_the_queue_is_invalid():
     async def decode():
-        async with engine_of(SHORT, max_batch_size=1, max_queue_size=2) as engine:
+        async with engine_of(TOY, max_batch_size=1, max_queue_size=2) as engine:
             with pytest.raises(SettingError, match="room for 3"):
                 engine.submit([ABC] * 4)
             return await engine.submit([ABC] * 3).answers()
@@ -220,14 +220,14 @@ def test_requests_that_are_unfinished_after_the_drain_timeout_are_refused():
             engine.drain(0.05)
             return [first, *await asyncio.gather(*(outcome(stream) for stream in streams[1:]))]
 
-    assert {*run(decode())} == {alone(SHORT, ABC), "draining"}
+    assert {*run(decode())} == {alone(TOY, ABC), "draining"}
 
 
 def test_requests_submitted_while_the_engine_stops_are_refused():
     """From two threads at once: none is lost between the inbox and the end of the thread."""
 
     async def decode(pause):
-        async with engine_of(SHORT) as engine:
+        async with engine_of(TOY) as engine:
             await until(lambda: engine.state == "ready")
             asyncio.get_running_loop().call_later(pause, engine.drain, 0.0)
             results = []
@@ -241,7 +241,7 @@ def test_requests_submitted_while_the_engine_stops_are_refused():
             return {*results}
 
     for step in range(5):
-        assert run(decode(0.004 * step)) <= {alone(SHORT, ABC), "draining"}
+        assert run(decode(0.004 * step)) <= {alone(TOY, ABC), "draining"}
 
 
 def test_length_probes_of_clients_that_left_are_not_run():
@@ -413,13 +413,13 @@ def test_a_setting_that_is_wrong_for_a_prompt_is_reported_and_not_logged(case, c
     recipe, words = LATE_REFUSALS[case]
 
     async def decode():
-        async with engine_of(SHORT, max_batch_size=4) as engine:
+        async with engine_of(TOY, max_batch_size=4) as engine:
             wrong, right = engine.submit([request_of("abc", recipe)]), engine.submit([ABC])
             with pytest.raises(SettingError, match=words):
                 await read(wrong)
             return await outcome(right)
 
-    assert run(decode()) == alone(SHORT, ABC)
+    assert run(decode()) == alone(TOY, ABC)
     assert not caplog.records
 
 

@@ -17,7 +17,7 @@ from lastword.recipe.recipe import Recipe
 from lastword.serve.settings import ServerSettings
 from lastword.tasks import BENCHMARKS, load_frozen
 from tests.serve.conftest import chunks_of, is_idle, wait_until
-from tests.serve.helpers import MARK, SHORT, Misbehaving, Poisoned, alone, cut_at_stop, request_of, run, until
+from tests.serve.helpers import MARK, TOY, Misbehaving, Poisoned, alone, cut_at_stop, request_of, run, until
 
 WORDS = ("abc", "m", "the cat", "xyz", "lorem ipsum", "q r s", "aa", "zebra")
 FIXED = Recipe.coerce(None).with_choices(length="fixed:8")
@@ -32,7 +32,7 @@ def body(prompt="abc", **fields):
 
 
 def expected(text, **fields):
-    return alone(SHORT, request_of(text, FIXED, **fields))
+    return alone(TOY, request_of(text, FIXED, **fields))
 
 
 def client_of(url, timeout=60):

@@ -1,5 +1,7 @@
 """Replayed lengths are those of the records, and rows end where they say."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
