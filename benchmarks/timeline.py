@@ -9,6 +9,8 @@ from bisect import bisect_left
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 import lastword
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
@@ -30,8 +32,9 @@ class Passes(EngineMetrics):
         super().__init__()
         self.ends: list[float] = []
 
-    def count_pass(self, rows: int, tokens: int, padded_tokens: int, seconds: float) -> None:
-        self.ends.append(time.monotonic())
+    @override
+    def count_passes(self, passes: int, row_passes: int, tokens: int, padded_tokens: int, seconds: float) -> None:
+        self.ends += [time.monotonic()] * passes
 
     def before(self, moment: float) -> int:
         """Passes that were over by then."""

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from typing_extensions import override
+
 from benchmarks.serving.clients import ClientReply, arriving, ask_engine, closed_loop, warm
 from benchmarks.serving.figures import Line, line_of
 from benchmarks.serving.load import Arm, LoadRequest
@@ -32,8 +34,10 @@ class Work(EngineMetrics):
         super().__init__()
         self.done = dict.fromkeys(("passes", "rows", "columns", "computed"), 0.0)
 
-    def count_pass(self, rows: int, tokens: int, padded_tokens: int, seconds: float) -> None:
-        for name, count in (("passes", 1), ("rows", rows), ("columns", tokens), ("computed", padded_tokens)):
+    @override
+    def count_passes(self, passes: int, row_passes: int, tokens: int, padded_tokens: int, seconds: float) -> None:
+        counts = {"passes": passes, "rows": row_passes, "columns": tokens, "computed": padded_tokens}
+        for name, count in counts.items():
             self.done[name] += count
 
 

@@ -23,5 +23,7 @@ def test_a_picture_is_drawn_of_it(tmp_path):
 
 def test_moments_are_dated_by_passes():
     passes = Passes()
+    passes.count_passes(2, row_passes=4, tokens=80, padded_tokens=90, seconds=0.1)
+    assert len(passes.ends) == 2
     passes.ends = [1.0, 2.0, 3.0]
     assert [passes.before(moment) for moment in (0.5, 1.5, 9.0)] == [0, 1, 3]
