@@ -215,15 +215,17 @@ class DecodeWorker:
             running.append(chosen)
 
     def _start(self, active: ActiveRequest) -> None:
-        assert active.planned is not None
+        planned = active.planned
+        if planned is None:
+            raise RuntimeError("a request was started before its length was planned")
         active.session = self._session_for(active)
         active.started = active.started or time.monotonic()
         active.tokens_computed = active.passes_taken = 0
         generators = RowGenerators([active.request.seed], self._model.device)  # a restarted row draws the same numbers
-        active.session.add(replace(active.planned, generators=generators))
+        active.session.add(replace(planned, generators=generators))
         if active.request.stream_frames:
             active.trace = RowTrace(self._model.tokenizer, self._model.ids)
-            blank = [self._model.ids.mask] * active.planned.plan.max_horizon
+            blank = [self._model.ids.mask] * planned.plan.max_horizon
             active.emit(active.trace.begin(blank))
 
     def _session_for(self, active: ActiveRequest) -> DecodeSession:
