@@ -11,21 +11,21 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from queue import Empty, SimpleQueue
 from threading import RLock, Thread
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 
 from lastword.api import build_generation, default_batch_size, predict_length
 from lastword.canvas.canvas import tree_map, tree_to
 from lastword.decoding.loop import Step
-from lastword.decoding.running_batch import CPU, FinishedRow, PlannedRequest, plan_lengths
+from lastword.decoding.running_batch import CPU, FinishedRow, ModelProbe, PlannedRequest, plan_lengths
 from lastword.decoding.sampling import RowGenerators
 from lastword.errors import CheckpointError, LastwordError, SettingError
 from lastword.models.base import MaskPredictor, TextTokenizer
 from lastword.policies.length.policy import Plan
+from lastword.policies.length.survival import Survival
 from lastword.serve.detokenizer import IncrementalDetokenizer
 from lastword.serve.metrics import EngineMetrics
 from lastword.serve.request import (
@@ -497,9 +497,10 @@ class ServerEngine(Lifecycle):
     async def lengths(
         self, prompt_ids: Sequence[int], limit: int, ends: str, interpretation: Interpretation
     ) -> LengthDistribution:
-        """Return the length distribution from one probe, as `lastword.predict_length` does."""
-        options: dict[str, Any] = {"limit": limit, "ends": ends, "interpretation": interpretation}
-        probe = LengthProbe(Future(), partial(predict_length, self.model, list(prompt_ids), **options))
+        """Return the length distribution of a validated prompt from one probe, as `lastword.predict_length` does."""
+        survival = Survival(limit=limit, ends=ends, interpretation=interpretation)
+        prompt = torch.tensor(prompt_ids)
+        probe = LengthProbe(Future(), lambda: survival.lengths(ModelProbe(self.model, [prompt])).row(0))
         with self._lock:
             self._check_capacity(1)
             self._inbox.put(probe)
