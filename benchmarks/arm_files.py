@@ -37,7 +37,7 @@ def file_of(folder: Path, model: str) -> Path:
 
 
 def read_arms(folder: Path, model: str) -> Arms:
-    """Return the arms of a model, or none if the folder has no file of it."""
+    """Return the arms of a model; empty if the folder has no file of the model."""
     path = file_of(folder, model)
     return by_arm(read_records(path)) if path.exists() else {}
 
@@ -53,8 +53,8 @@ def by_arm(records: Iterable[Record]) -> Arms:
 def keep(records: Iterable[Record], folder: Path) -> list[ArmKey]:
     """Add arms to the files of their models, or replace them, and return those that were written.
 
-    An arm that has fewer samples than the kept one, or the same records, is left as it is. An arm that
-    lacks samples of the kept one is refused: it answers other questions.
+    An arm that has fewer samples than the kept one, or the same records, is not written. An arm that lacks
+    samples of the kept one is rejected, because it belongs to other prompts.
     """
     written: list[ArmKey] = []
     models: dict[str, list[Record]] = {}
@@ -79,8 +79,8 @@ def _check_same_samples(old: Sequence[Record], new: Sequence[Record], path: Path
     samples = [{tuple(getattr(record, name) for name in names) for record in arm} for arm in (old, new)]
     lost = samples[0] - samples[1]
     if lost or len(samples[1]) < len(new):
-        reason = f"it lacks {len(lost)} of the kept samples" if lost else "it has a sample twice"
-        raise SettingError(f"{path} was not changed: of the new records of {new[0].recipe.label()}, {reason}")
+        reason = f"lacks {len(lost)} of the kept samples" if lost else "has a sample twice"
+        raise SettingError(f"{path} was not changed: the new arm {new[0].recipe.label()} {reason}")
 
 
 def _sorted_rows(records: Iterable[Record]) -> list[Fields]:

@@ -1,11 +1,12 @@
 """Every arm of the study, a recipe with tags, and the groups that are measured together.
 
-"Alone" changes one axis of the plain recipe (fixed canvas of 256 slots, one token a pass); no canvas has more
-than 256 slots.
+Arms of a single part change one axis of the plain recipe (fixed canvas of 256 slots, one token per forward pass).
+No canvas has more than 256 slots.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from lastword.errors import SettingError
@@ -31,19 +32,19 @@ from lastword.survival.interpretation import Auto
 SLOTS = 256
 BASE = ("tiny-llada-base", "tiny-dream-base")
 MODELS = (*BASE, "tiny-llada-instruct", "tiny-dream-instruct")
-UNSEEN = "unseen"  # a split: the frozen test prompts behind the first 500, asked once the default was set
+UNSEEN = "unseen"  # a split: the frozen test prompts after the first 500, decoded after the default was chosen
 SEED = 1721
-FRESH = f"seed {SEED}"  # a split: prompts of that seed, asked once a fast default was chosen (decision 21)
+FRESH = f"seed {SEED}"  # a split: prompts of that seed, decoded after the fast recipe was chosen (decision 21)
 
-# Tags. An arm of OURS chooses a length as we do; a CANDIDATE for the default fills or caches faster besides;
-# a PART is measured on the base pair for what it costs, alone or with a predicted length; a FAST one has the
-# default length and competes as a whole (decision 21).
+# Tags of arms. OURS: our length policies. CANDIDATE: candidates for the default that also unmask several tokens or
+# use a cache. PART: single parts and combinations, measured on the two base models. FAST: candidates for the fast
+# recipe, all with the default length (decision 21).
 OURS, CANDIDATE, PART, FAST = "ours", "candidate", "part", "fast"
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A recipe and what it is measured for."""
+    """A recipe and the tags of the studies that measure it."""
 
     recipe: Recipe
     tags: frozenset[str] = frozenset()
@@ -70,11 +71,11 @@ AUTO_90, AUTO_95 = replace(AUTO, estimate=Quantile(0.9)), replace(AUTO, estimate
 DAEDAL, RHO_EOS = Daedal(64, limit=SLOTS), RhoEos(64, limit=SLOTS)
 THRESHOLD, BOUND, TWO = AboveThreshold(0.9), EntropyBound(0.1), MostConfident(EqualShares(2.0))
 FEATURE = FeatureCache(25, response_interval=5, update_ratio=0.25)
-DEFAULT = "auto, grow, stop"
+DEFAULT = "auto, grow, stop"  # the length of `careful` and `fast`
 
 ARMS: dict[str, Arm] = {
     "fixed 256": _arm(PLAIN, PART),
-    # how long: the paper, its peers, plain baselines
+    # length: the paper, its peers, plain baselines
     "survival": _arm(PREDICTED, PART),
     "fixed 64": _arm(Fixed(64)),
     "fixed 96": _arm(Fixed(96)),
@@ -84,10 +85,10 @@ ARMS: dict[str, Arm] = {
     "DAEDAL": _arm(DAEDAL, PART, unmask=THRESHOLD, block=32),
     "rho-EOS": _arm(RHO_EOS, PART, unmask=THRESHOLD, block=32),
     "rho-EOS, released signal": _arm(replace(RHO_EOS, signal="released"), PART, unmask=THRESHOLD, block=32),
-    "DAEDAL, one token a pass": _arm(DAEDAL, block=32),
-    "rho-EOS, one token a pass": _arm(RHO_EOS, block=32),
+    "DAEDAL, one token per pass": _arm(DAEDAL, block=32),
+    "rho-EOS, one token per pass": _arm(RHO_EOS, block=32),
     "survival, blocks": _arm(PREDICTED, PART, block=32),
-    # how long: ours
+    # length: ours
     "auto": _arm(AUTO, OURS, PART),
     "auto, quantile 0.9": _arm(AUTO_90, OURS),
     "auto, quantile 0.95": _arm(AUTO_95, OURS),
@@ -101,12 +102,12 @@ ARMS: dict[str, Arm] = {
     "survival, quantile 0.9": _arm(replace(PREDICTED, estimate=Quantile(0.9)), PART),
     "survival at step 32": _arm(SurvivalAtStep(32, PREDICTED), PART),
     "survival, grow when full": _arm(GrowWhenFull(PREDICTED, limit=SLOTS), PART, block=32),
-    # which masks
+    # which masks to fill
     "largest margin": _arm(PLAIN, PART, unmask=LargestMargin()),
     "lowest entropy": _arm(PLAIN, PART, unmask=LowestEntropy()),
     "at random": _arm(PLAIN, PART, unmask=AtRandom()),
     "coin flip": _arm(PLAIN, PART, unmask=CoinFlip()),
-    "two tokens a pass": _arm(PLAIN, PART, unmask=TWO),
+    "two tokens per pass": _arm(PLAIN, PART, unmask=TWO),
     "threshold 0.9": _arm(PLAIN, PART, unmask=THRESHOLD, block=32),
     "leftmost first, threshold 0.9": _arm(PLAIN, PART, unmask=LeftmostFirst(THRESHOLD), block=32),
     "factor 1": _arm(PLAIN, PART, unmask=Factor(1.0), block=32),
@@ -114,63 +115,83 @@ ARMS: dict[str, Arm] = {
     "entropy bound 0.1, by confidence": _arm(PLAIN, PART, unmask=replace(BOUND, order="confidence")),
     "entropy bound 0.1, by margin": _arm(PLAIN, PART, unmask=replace(BOUND, order="margin")),
     "SlowFast": _arm(PLAIN, PART, unmask=SlowFast()),
-    "MaskGIT, cosine, two a pass": _arm(PLAIN, PART, unmask=MaskGit(Cosine(2.0))),
-    # when to stop refining
+    "MaskGIT, cosine, two per pass": _arm(PLAIN, PART, unmask=MaskGit(Cosine(2.0))),
+    # when to commit
     "Prophet": _arm(PLAIN, PART, commit=Prophet()),
     "stable margin": _arm(PLAIN, PART, commit=StableMargin()),
-    # what to recompute
+    # caches
     "prefix cache": _arm(PLAIN, PART, cache=PrefixCache(), block=32),
     "dual cache": _arm(PLAIN, PART, cache=DualCache(), block=32),
     "feature cache": _arm(PLAIN, PART, cache=FEATURE),
-    # together
-    "survival + two tokens a pass": _arm(PREDICTED, PART, unmask=TWO),
-    "survival + threshold": _arm(PREDICTED, CANDIDATE, PART, unmask=THRESHOLD, block=32),
+    # combinations
+    "survival + two tokens per pass": _arm(PREDICTED, PART, unmask=TWO),
+    "survival + threshold 0.9": _arm(PREDICTED, CANDIDATE, PART, unmask=THRESHOLD, block=32),
     "survival + factor": _arm(PREDICTED, PART, unmask=Factor(1.0), block=32),
     "survival + entropy bound": _arm(PREDICTED, PART, unmask=BOUND),
     "survival + SlowFast": _arm(PREDICTED, PART, unmask=SlowFast()),
     "survival + Prophet": _arm(PREDICTED, PART, commit=Prophet()),
     "survival + stable margin": _arm(PREDICTED, PART, commit=StableMargin()),
     "survival + dual cache": _arm(PREDICTED, PART, cache=DualCache(), block=32),
-    "survival + threshold + prefix cache": _arm(PREDICTED, PART, unmask=THRESHOLD, cache=PrefixCache(), block=32),
-    "survival + threshold + dual cache": _arm(PREDICTED, PART, unmask=THRESHOLD, cache=DualCache(), block=32),
-    "survival + threshold + feature cache": _arm(PREDICTED, PART, unmask=THRESHOLD, cache=FEATURE, block=32),
-    "auto + threshold": _arm(AUTO, CANDIDATE, unmask=THRESHOLD, block=32),
-    "auto, grow, stop + threshold": _arm(_grow_stop(AUTO), CANDIDATE, PART, FAST, unmask=THRESHOLD, block=32),
-    "auto, reread, grow, stop + threshold": _arm(_grow_stop(Reread(AUTO)), CANDIDATE, unmask=THRESHOLD, block=32),
-    "auto, grow, stop + threshold + dual cache": _arm(
+    "survival + threshold 0.9 + prefix cache": _arm(PREDICTED, PART, unmask=THRESHOLD, cache=PrefixCache(), block=32),
+    "survival + threshold 0.9 + dual cache": _arm(PREDICTED, PART, unmask=THRESHOLD, cache=DualCache(), block=32),
+    "survival + threshold 0.9 + feature cache": _arm(PREDICTED, PART, unmask=THRESHOLD, cache=FEATURE, block=32),
+    "auto + threshold 0.9": _arm(AUTO, CANDIDATE, unmask=THRESHOLD, block=32),
+    "auto, grow, stop + threshold 0.9": _arm(_grow_stop(AUTO), CANDIDATE, PART, FAST, unmask=THRESHOLD, block=32),
+    "auto, reread, grow, stop + threshold 0.9": _arm(_grow_stop(Reread(AUTO)), CANDIDATE, unmask=THRESHOLD, block=32),
+    "auto, grow, stop + threshold 0.9 + dual cache": _arm(
         _grow_stop(AUTO), CANDIDATE, PART, FAST, unmask=THRESHOLD, cache=DualCache(), block=32
     ),
     "auto, grow, stop + dual cache": _arm(_grow_stop(AUTO), CANDIDATE, PART, FAST, cache=DualCache(), block=32),
-    "stop at end + threshold": _arm(STOP, CANDIDATE, PART, unmask=THRESHOLD, block=32),
-    "stop at end + threshold + dual cache": _arm(STOP, CANDIDATE, PART, unmask=THRESHOLD, cache=DualCache(), block=32),
+    "stop at end + threshold 0.9": _arm(STOP, CANDIDATE, PART, unmask=THRESHOLD, block=32),
+    "stop at end + threshold 0.9 + dual cache": _arm(
+        STOP, CANDIDATE, PART, unmask=THRESHOLD, cache=DualCache(), block=32
+    ),
 }
-# Of the candidates for a fast default, those that are not above.
+# The candidates for the fast recipe that are not defined above.
 _RULES = {
     "": MostConfident(),
-    " + threshold": THRESHOLD,
+    " + threshold 0.9": THRESHOLD,
     **{f" + threshold {bar}": AboveThreshold(bar) for bar in (0.95, 0.97, 0.99)},
     **{f" + entropy bound {bound}": EntropyBound(bound) for bound in (0.05, 0.1, 0.2, 0.3)},
 }
-_CACHES = {"": NoCache(), " + dual cache": DualCache(), " + dual cache, prompt kept": DualCache(0)}
+_CACHES = {"": NoCache(), " + dual cache": DualCache(), " + dual cache, prompt computed once": DualCache(0)}
 for _rule, _unmask in _RULES.items():
-    for _kept, _cache in _CACHES.items():
-        _made = _arm(_grow_stop(AUTO), FAST, unmask=_unmask, cache=_cache, block=32)
-        ARMS.setdefault(f"{DEFAULT}{_rule}{_kept}", _made)
+    for _cache_title, _cache in _CACHES.items():
+        _candidate = _arm(_grow_stop(AUTO), FAST, unmask=_unmask, cache=_cache, block=32)
+        ARMS.setdefault(f"{DEFAULT}{_rule}{_cache_title}", _candidate)
+
+# Names of arms in records of earlier versions, as patterns and replacements.
+_RENAMED = (
+    (r"\+ threshold(?= \+|$)", "+ threshold 0.9"),
+    (r"prompt kept$", "prompt computed once"),
+    (r"(one token|two tokens|two) a pass", r"\1 per pass"),
+)
 
 FIXED_MEANS = "fixed at each task's mean"  # of the survival arm's predictions: the paper's Table 3
 FIXED_MEAN = "fixed at the mean"  # one number for all tasks
-DRIFT = "drift"  # no arm: the expected length at later steps, the paper's Table 6
+DRIFT = "drift"  # not an arm: the expected length at later steps, the paper's Table 6
 
 
 def recipe_of(arm: str) -> Recipe:
-    """The recipe of an arm."""
+    """Return the recipe of an arm."""
     if arm not in ARMS:
-        raise SettingError(f"there is no arm {arm!r}; known: {'; '.join(ARMS)}")
+        raise SettingError(f"arm {arm!r} is unknown; the arms are {'; '.join(ARMS)}")
     return ARMS[arm].recipe
 
 
+def current_name(arm: str) -> str:
+    """Return the present name of an arm that a record names.
+
+    >>> current_name("auto, grow, stop + threshold + dual cache, prompt kept")
+    'auto, grow, stop + threshold 0.9 + dual cache, prompt computed once'
+    """
+    for pattern, name in _RENAMED:
+        arm = re.sub(pattern, name, arm)
+    return arm
+
+
 def tagged(tag: str) -> tuple[str, ...]:
-    """The arms with this tag, in their order."""
+    """Return the arms with this tag, in the order of definition."""
     return tuple(name for name, arm in ARMS.items() if tag in arm.tags)
 
 
@@ -182,14 +203,14 @@ class Group:
     models: tuple[str, ...] = MODELS
     split: str = "test"
     per_family: int = 500
-    apart: bool = False  # a batch holds prompts of one task, so that its seconds are that task's
+    one_task_per_batch: bool = False  # so that the seconds of a batch belong to one task
 
 
-_PEERS = ("DAEDAL, one token a pass", "rho-EOS", "rho-EOS, one token a pass")
+_PEERS = ("DAEDAL, one token per pass", "rho-EOS", "rho-EOS, one token per pass")
 GROUPS = {
     "paper": Group(
         ("fixed 256", "survival", FIXED_MEANS, FIXED_MEAN, DRIFT, "stop at end", "DAEDAL"),
-        apart=True,
+        one_task_per_batch=True,
     ),
     "choose": Group(
         ("fixed 256", "survival", *tagged(OURS), *tagged(CANDIDATE)), MODELS, "validation", 300
@@ -200,15 +221,15 @@ GROUPS = {
         ("fixed 256", "survival", DEFAULT, f"{DEFAULT} + dual cache"), MODELS, UNSEEN, 700
     ),
     "peers": Group(
-        (*_PEERS, "DAEDAL", f"{DEFAULT} + threshold"), MODELS[len(BASE) :], UNSEEN, 700
+        (*_PEERS, "DAEDAL", f"{DEFAULT} + threshold 0.9"), MODELS[len(BASE) :], UNSEEN, 700
     ),
-    # Seconds want a machine of their own: one worker, --out and --kept apart.
+    # Timed: run it with one worker on an idle machine, with separate --out and --kept folders.
     "speed": Group(
         (
-            "fixed 256", "survival", "DAEDAL", DEFAULT, f"{DEFAULT} + threshold",
-            f"{DEFAULT} + threshold + dual cache",
+            "fixed 256", "survival", "DAEDAL", DEFAULT, f"{DEFAULT} + threshold 0.97", f"{DEFAULT} + threshold 0.9",
+            f"{DEFAULT} + threshold 0.9 + dual cache",
         ),
-        apart=True,
+        one_task_per_batch=True,
     ),
     "parts": Group(tagged(PART), BASE, per_family=300),
     "fast": Group(("fixed 256", *tagged(FAST)), MODELS, "validation", 300),  # benchmarks.fast runs it

@@ -1,9 +1,8 @@
-"""Is a row of a batch what it is alone? `python -m benchmarks.batch_is_solo --minutes 10`.
+"""Compare rows of random batches with their solo runs: `python -m benchmarks.batch_is_solo --minutes 10`.
 
-Draws recipes over all parts that compose, prompts of every task family and batches of them, on the
-embedded models, and compares each row token for token and cost for cost with its solo run. Each
-difference is printed as one line of JSON; `--again LINE` runs that batch once more. Exits with 1 if
-there was one.
+Draws recipes from all parts that can be combined, prompts of every task family and batches of them, on the
+embedded models, and compares tokens and costs of each row with its solo run. Each batch with a difference is
+printed as one line of JSON; `--again LINE` runs that batch again. The exit status is 1 if there was a difference.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from lastword.recipe.registry import PARTS
 from lastword.tasks import BENCHMARKS, load_frozen
 
 MODELS = ("tiny-llada-base", "tiny-llada-instruct", "tiny-dream-base", "tiny-dream-instruct")
-MOST_SLOTS = 40
-MOST_ROWS = 5
+MAX_SLOTS = 40
+MAX_ROWS = 5
 COMPARED = ("canvas", "tokens", "horizon", "probe_cost", "cost", "finish")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A batch, and all that is needed to run it again."""
+    """A batch with everything that is needed to run it again."""
 
     model: str
     recipe: str  # JSON
@@ -43,30 +42,30 @@ class Trial:
 
     @classmethod
     def draw(cls, rng: random.Random, model: str) -> Trial:
-        rows = rng.randint(2, MOST_ROWS)
+        rows = rng.randint(2, MAX_ROWS)
         prompts = [rng.choice(examples(rng.choice(BENCHMARKS))) for _ in range(rows)]
         seeds = [rng.randrange(10**6) for _ in range(rows)]
         return cls(model, recipe(rng).to_json(), prompts, seeds)
 
     def differences(self) -> list[dict[str, Any]] | None:
-        """Every row that is not what it is alone, with what differs; None if it is refused either way."""
-        together, refused = self._answers(self.prompts, self.seeds)
+        """Return the rows that differ from their solo runs; None if the recipe is rejected in both cases."""
+        together, error = self._answers(self.prompts, self.seeds)
         alone = [self._answers([p], [s]) for p, s in zip(self.prompts, self.seeds, strict=True)]
-        if refused:
-            return None if any(why for _, why in alone) else [{"row": None, "batch": refused}]
+        if error:
+            return None if any(solo_error for _, solo_error in alone) else [{"row": None, "batch": error}]
         results: list[dict[str, Any]] = []
-        for row, (batch, (solo, why)) in enumerate(zip(together, alone, strict=True)):
-            if why:
-                results.append({"row": row, "solo": why})
+        for row, (batch, (solo, solo_error)) in enumerate(zip(together, alone, strict=True)):
+            if solo_error:
+                results.append({"row": row, "solo": solo_error})
                 continue
-            other = [name for name in COMPARED if getattr(batch, name) != getattr(solo[0], name)]
-            if other:
-                pair = {name: str((getattr(batch, name), getattr(solo[0], name))) for name in other}
-                results.append({"row": row, **pair})
+            different = [name for name in COMPARED if getattr(batch, name) != getattr(solo[0], name)]
+            if different:
+                pairs = {name: str((getattr(batch, name), getattr(solo[0], name))) for name in different}
+                results.append({"row": row, **pairs})
         return results
 
     def _answers(self, prompts: list[str], seeds: list[int]) -> tuple[list[Any], str | None]:
-        """The answers, or why there are none."""
+        """Return the answers, or no answers and the error."""
         chosen = lastword.Recipe.from_json(self.recipe)
         try:
             return lastword.generate(model(self.model), prompts, recipe=chosen, seed=seeds), None
@@ -76,26 +75,26 @@ class Trial:
 
 @cache
 def model(name: str) -> Any:
-    """An embedded model, loaded once."""
+    """Return an embedded model, which is loaded once."""
     return lastword.load(name, device="cpu")
 
 
 @cache
 def examples(family: str) -> list[str]:
-    """The held-out prompts of a task family."""
+    """Return the validation prompts of a task family."""
     return [example.prompt for example in load_frozen("validation", family)]
 
 
 def recipe(rng: random.Random) -> lastword.Recipe:
-    """Any recipe: parts that do not compose are drawn again."""
+    """Draw a recipe; parts that cannot be combined are drawn again."""
     while True:
         try:
             return lastword.Recipe(
                 length=length(rng),
                 unmask=unmask(rng),
                 commit=commit(rng),
-                cache=kept(rng),
-                block=rng.choice([None, 1, 4, 8, 32, rng.randint(2, MOST_SLOTS)]),
+                cache=cache_policy(rng),
+                block=rng.choice([None, 1, 4, 8, 32, rng.randint(2, MAX_SLOTS)]),
                 sampling=sampling(rng),
             )
         except SettingError:
@@ -103,12 +102,12 @@ def recipe(rng: random.Random) -> lastword.Recipe:
 
 
 def length(rng: random.Random) -> lastword.LengthPolicy:
-    """Any length policy but Calibrated, which takes the one recipe that it was calibrated for."""
-    slots = rng.randint(3, MOST_SLOTS - 8)
+    """Draw a length policy, except Calibrated, which requires the recipe of its calibration."""
+    slots = rng.randint(3, MAX_SLOTS - 8)
     limit = slots + rng.randint(1, 8)
     survival = lastword.Survival(slots, interpretation=rng.choice([lastword.Hazard(), lastword.Auto()]))
     plain: lastword.LengthPolicy = rng.choice([survival, lastword.Fixed(slots)])
-    of: list[Callable[[], lastword.LengthPolicy]] = [
+    choices: list[Callable[[], lastword.LengthPolicy]] = [
         lambda: plain,
         lambda: lastword.SurvivalAtStep(rng.randint(0, 4), survival),
         lambda: lastword.Reread(survival, increment=rng.randint(1, 16)),
@@ -132,25 +131,25 @@ def length(rng: random.Random) -> lastword.LengthPolicy:
             eos_window=8,
         ),
     ]
-    return rng.choice(of)()
+    return rng.choice(choices)()
 
 
 def schedule(rng: random.Random) -> lastword.Schedule:
-    """Any schedule."""
-    pace = rng.choice([1.0, 2.0, rng.uniform(0.6, 6.0)])
-    of: list[Callable[[], lastword.Schedule]] = [
-        lambda: lastword.EqualShares(max(pace, 1.0)),
-        lambda: lastword.Timesteps(pace, keep_idle=rng.random() < 0.3),
-        lambda: lastword.Cosine(max(pace, 1.0)),
+    """Draw a schedule."""
+    tokens = rng.choice([1.0, 2.0, rng.uniform(0.6, 6.0)])
+    choices: list[Callable[[], lastword.Schedule]] = [
+        lambda: lastword.EqualShares(max(tokens, 1.0)),
+        lambda: lastword.Timesteps(tokens, keep_idle=rng.random() < 0.3),
+        lambda: lastword.Cosine(max(tokens, 1.0)),
     ]
-    return rng.choice(of)()
+    return rng.choice(choices)()
 
 
 def unmask(rng: random.Random) -> lastword.UnmaskRule:
-    """Any unmask rule."""
+    """Draw an unmask rule."""
     times, bar = schedule(rng), rng.uniform(0.2, 0.95)
     ranked: list[Any] = [lastword.MostConfident, lastword.LargestMargin, lastword.LowestEntropy]
-    of: list[Callable[[], lastword.UnmaskRule]] = [
+    choices: list[Callable[[], lastword.UnmaskRule]] = [
         lambda: rng.choice(ranked)(times, order_temperature=rng.choice([0.0, 0.0, 0.5])),
         lambda: lastword.AtRandom(times),
         lambda: lastword.CoinFlip(lastword.Timesteps(rng.choice([0.7, 1.0, 2.0, 4.0]))),
@@ -161,16 +160,16 @@ def unmask(rng: random.Random) -> lastword.UnmaskRule:
         lambda: lastword.SlowFast(bar, bar * rng.random(), rng.randint(1, 8), as_released=rng.random() < 0.5),
         lambda: lastword.LeftmostFirst(lastword.AboveThreshold(bar)),
         lambda: lastword.LeftmostFirst(lastword.MostConfident(times)),
-        lambda: rng.choice([*PARTS["unmask"].values()])(),  # one that is new here
+        lambda: rng.choice([*PARTS["unmask"].values()])(),  # includes rules that are not listed here
     ]
-    return rng.choice(of)()
+    return rng.choice(choices)()
 
 
 def commit(rng: random.Random) -> lastword.CommitRule:
-    """Any commit rule, none as often as the others together."""
+    """Draw a commit rule; `Never` is as frequent as the others together."""
     late = rng.uniform(0.3, 4.0)
     measure = rng.choice(["gap", "margin"])
-    of: list[Callable[[], lastword.CommitRule]] = [
+    choices: list[Callable[[], lastword.CommitRule]] = [
         lastword.Never,
         lastword.Never,
         lastword.Never,
@@ -179,12 +178,12 @@ def commit(rng: random.Random) -> lastword.CommitRule:
         lambda: lastword.StableMargin(measure, start_threshold=late + 4, end_threshold=late),
         lambda: rng.choice([*PARTS["commit"].values()])(),
     ]
-    return rng.choice(of)()
+    return rng.choice(choices)()
 
 
-def kept(rng: random.Random) -> lastword.Cache:
-    """Any cache."""
-    of: list[Callable[[], lastword.Cache]] = [
+def cache_policy(rng: random.Random) -> lastword.Cache:
+    """Draw a cache."""
+    choices: list[Callable[[], lastword.Cache]] = [
         lastword.NoCache,
         lambda: lastword.PrefixCache(rng.randint(0, 3)),
         lambda: lastword.DualCache(rng.randint(0, 3)),
@@ -192,16 +191,16 @@ def kept(rng: random.Random) -> lastword.Cache:
         lambda: lastword.FeatureCache(rng.randint(1, 25), rng.randint(1, 8), 0.0),
         lambda: rng.choice([*PARTS["cache"].values()])(),
     ]
-    return rng.choice(of)()
+    return rng.choice(choices)()
 
 
 def sampling(rng: random.Random) -> lastword.Sampling:
-    """The likeliest token half of the time, else any sampling."""
+    """Draw a sampling; half of the draws are greedy."""
     if rng.random() < 0.5:
         return lastword.Sampling()
     temperature = rng.choice([0.0, 0.5, 1.0])
     score: Literal["model", "draw"] = "model" if rng.random() < 0.5 else "draw"
-    filtered = temperature > 0 or score == "draw"  # else there is nothing to filter
+    filtered = temperature > 0 or score == "draw"  # otherwise filters have no effect
     return lastword.Sampling(
         temperature=temperature,
         top_p=rng.choice([None, 0.9]) if filtered else None,
@@ -214,7 +213,7 @@ def sampling(rng: random.Random) -> lastword.Sampling:
 
 
 def trials(seed: int) -> Iterator[Trial]:
-    """Without end, the models in turn."""
+    """Yield trials without end, models in turn."""
     rng = random.Random(seed)
     while True:
         for name in MODELS:
@@ -222,7 +221,7 @@ def trials(seed: int) -> Iterator[Trial]:
 
 
 def run(minutes: float, seed: int) -> tuple[int, int]:
-    """Rows compared, and how many of them differed; a first batch in any case."""
+    """Return the numbers of compared and of different rows; at least one batch is compared."""
     until, rows, wrong = time.monotonic() + 60 * minutes, 0, 0
     for trial in trials(seed):
         compared, results = report(trial)
@@ -233,7 +232,7 @@ def run(minutes: float, seed: int) -> tuple[int, int]:
 
 
 def report(trial: Trial) -> tuple[int, int]:
-    """Print how a trial's rows differ, after the line that repeats it; rows compared, rows that do."""
+    """Print a trial and the differences of its rows; return the numbers of compared and of different rows."""
     results = trial.differences()
     if results is None:
         return 0, 0
@@ -245,7 +244,7 @@ def report(trial: Trial) -> tuple[int, int]:
     return len(trial.prompts), len(results)
 
 
-def run_beside(minutes: float, seed: int, workers: int) -> tuple[int, int]:
+def run_in_processes(minutes: float, seed: int, workers: int) -> tuple[int, int]:
     """Return the sum of the counts of several processes, each with another seed."""
     if workers == 1:
         return run(minutes, seed)
@@ -256,18 +255,18 @@ def run_beside(minutes: float, seed: int, workers: int) -> tuple[int, int]:
 
 
 def main() -> None:
-    """Compare for some minutes, or one batch again."""
+    """Parse the arguments and compare random batches, or one batch again."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--seed", type=int, default=0, help="of the recipes, prompts and batches")
-    parser.add_argument("--workers", type=int, default=1, help="processes, one a core at most")
-    parser.add_argument("--again", help="a line this command printed: run that batch once more")
-    given = parser.parse_args()
-    torch.set_num_threads(1)  # tiny tensors: a second thread costs more than it brings
-    if given.again:
-        rows, wrong = report(Trial(**json.loads(given.again)))
+    parser.add_argument("--seed", type=int, default=0, help="seed of recipes, prompts and batches")
+    parser.add_argument("--workers", type=int, default=1, help="processes, at most one per core")
+    parser.add_argument("--again", help="a line that this command printed: run that batch again")
+    options = parser.parse_args()
+    torch.set_num_threads(1)  # more threads are slower for small tensors
+    if options.again:
+        rows, wrong = report(Trial(**json.loads(options.again)))
     else:
-        rows, wrong = run_beside(given.minutes, given.seed, given.workers)
+        rows, wrong = run_in_processes(options.minutes, options.seed, options.workers)
     print(f"{rows} rows compared with their solo runs, {wrong} differ")
     raise SystemExit(bool(wrong))
 

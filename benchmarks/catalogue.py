@@ -1,4 +1,4 @@
-"""Tables of the repository's contents: records by folder, and the embedded models by their cards."""
+"""Tables of the contents of the repository: the folders of records, and the embedded models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.arms import MODELS
 from benchmarks.float8 import FLOAT8
 from benchmarks.json_lines import read_lines
-from benchmarks.kept import accuracy, asked
+from benchmarks.kept import accuracy, prompts_per_family
 from benchmarks.study import RECORDS
 from lastword.embedded import FOLDER
 from lastword.evaluate.parquet import load_pyarrow
@@ -21,234 +21,141 @@ from training.history import HARDWARE, LOGS, history, log_path, read_log, shippe
 from training.settings import read as read_settings
 
 ROOT = Path(__file__).parent.parent
-About = dict[str, Any]
-Counted = Callable[[Path], tuple[About, int]]  # what a file says of itself, and how many it holds
+Head = dict[str, Any]
+Summarise = Callable[[Path], tuple[Head, int]]  # returns what a file says about its run, and its number of entries
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A folder of records; `hardware` where its files do not say."""
+class RecordFolder:
+    """A folder of records or a single file; `hardware` is needed if the files do not contain it."""
 
     path: str
-    what: str
-    command: str
-    counted: Counted
+    page: str  # Markdown
+    summarise: Summarise
     unit: str
     hardware: str = ""
 
 
-def _arms(path: Path) -> tuple[About, int]:
-    """Parquet files of arms: a row per answer."""
+def _arms(path: Path) -> tuple[Head, int]:
+    """Summarise a Parquet file of arms, which has a row per answer."""
     _, parquet = load_pyarrow()
     table = parquet.read_table(path, columns=["hardware", "dtype"])
     return {name: "; ".join(table[name].unique().to_pylist()) for name in table.column_names}, len(table)
 
 
-def _lines(path: Path) -> tuple[About, int]:
-    """JSON lines after a first line that describes them. A plain file in the same folder holds no records."""
+def _lines(path: Path) -> tuple[Head, int]:
+    """Summarise JSON lines whose first line describes them; a JSON file in the same folder contains no records."""
     if path.suffix == ".json":
         return {}, 0
     head, records = read_lines(path)
     return head, len(records)
 
 
-def _candidates(path: Path) -> tuple[About, int]:
-    """JSON lines: an arm per line with all its answers."""
+def _candidates(path: Path) -> tuple[Head, int]:
+    """Summarise JSON lines with an arm per line, which contains all its answers."""
     head, arms = read_lines(path)
-    return head, sum(len(arm["right"]) for arm in arms)
+    return head, sum(len(arm["correct" if "correct" in arm else "right"]) for arm in arms)
 
 
-def _coverage(path: Path) -> tuple[About, int]:
+def _coverage(path: Path) -> tuple[Head, int]:
     """Summarise a file with a summary per model."""
     models = json.loads(path.read_text(encoding="utf-8")).values()
     (hardware,) = {(model["hardware"], model["dtype"]) for model in models}
     return dict(zip(("hardware", "dtype"), hardware)), sum(sum(model["prompts"].values()) for model in models)
 
 
-def _run(path: Path) -> tuple[About, int]:
+def _run(path: Path) -> tuple[Head, int]:
     """Summarise a JSON object with lines."""
-    about = json.loads(path.read_text(encoding="utf-8"))
-    return about, len(about["lines"])
+    head = json.loads(path.read_text(encoding="utf-8"))
+    return head, len(head["lines"])
 
 
-def _paired(path: Path) -> tuple[About, int]:
+def _paired(path: Path) -> tuple[Head, int]:
     """Summarise a record with a character per prompt and model."""
     return {}, sum(len(model.same) for model in FLOAT8.read(path).models)
 
 
-def _runs(path: Path) -> tuple[About, int]:
+def _runs(path: Path) -> tuple[Head, int]:
     """Summarise a JSON object with measurements."""
-    about = json.loads(path.read_text(encoding="utf-8"))
-    return about, len(about["measured"])
+    head = json.loads(path.read_text(encoding="utf-8"))
+    return head, len(head["measured"])
 
 
-def _whole(path: Path) -> tuple[About, int]:
-    """A file that counts as one."""
+def _whole(path: Path) -> tuple[Head, int]:
+    """Summarise a file that counts as one entry."""
     return {}, 1
 
 
-STUDY = "python -m benchmarks.study"
-KEPT = (
-    Kept(
+FOLDERS = (
+    RecordFolder(
         "study",
-        "answers of every arm: [accuracy and work](accuracy-and-work.md), [the default](default.md), "
-        "[the paper's tables](paper-tables.md)",
-        f"`{STUDY} run --arms paper beyond lengths choose confirm peers --workers 8`, then `{STUDY} keep`",
+        "[accuracy and work](accuracy-and-work.md), [default](default.md), [paper's tables](paper-tables.md)",
         _arms,
         "answers",
     ),
-    Kept(
-        "parts", "answers of [every part](parts.md), timed", f"`{STUDY} run --arms parts --workers 1`", _arms, "answers"
-    ),
-    Kept(
-        "speed",
-        "answers a prompt at a time, [timed](seconds.md)",
-        f"`{STUDY} run --arms speed --per-family 3 --rows 1 --device cpu`",
-        _arms,
-        "answers",
-    ),
-    Kept(
-        "batch-speed",
-        "answers in batches of 500, [timed](seconds.md)",
-        f"`{STUDY} run --arms speed --rows 500`",
-        _arms,
-        "answers",
-    ),
-    Kept(
-        "fast",
-        "answers of the candidates for [a fast recipe](fast-recipe.md)",
-        "`python -m benchmarks.fast run --workers 12`",
-        _candidates,
-        "answers",
-    ),
-    Kept(
-        "coverage.json",
-        "how often predicted bounds hold: [coverage](coverage.md)",
-        "`python -m benchmarks.coverage prompts`, then `run`",
-        _coverage,
-        "prompts",
-    ),
-    Kept(
-        "readings",
-        "what [every reading](readings.md) says of one probe",
-        "`python -m benchmarks.readings run MODEL`, `floor`",
-        _lines,
-        "prompts",
-        "a CPU",
-    ),
-    Kept(
-        "begun",
-        "the same with [the answer begun](begun.md)",
-        "`python -m benchmarks.begun run MODEL`",
-        _lines,
-        "prompts",
-        "a CPU",
-    ),
-    Kept(
-        "float8.json",
-        "the same prompts with weights as stored and [in fp8](float8.md)",
-        "`python -m benchmarks.float8 run`",
-        _paired,
-        "prompts",
-        "a CPU",
-    ),
-    Kept(
-        "opening.json",
-        "the same prompts, the first block opened by a pass and [by the probe's keys](opening.md)",
-        "`python -m benchmarks.opening run`",
-        _paired,
-        "prompts",
-        "a CPU",
-    ),
-    Kept(
-        "bench",
-        "[what passes cost](passes.md) at real shapes",
-        "`python -m benchmarks.passes --shape SHAPE`",
-        _run,
-        "lines",
-    ),
-    Kept(
-        "serving",
-        "[the server](serving.md) under load, and [routing](routing.md)",
-        "`python -m benchmarks.serving`, `python -m benchmarks.serving.routing`",
-        _run,
-        "arms",
-    ),
-    Kept(
-        "scaling",
-        "[workers of a pool](scaling.md): more and more processes",
-        "`python -m benchmarks.scaling --workers 1 2 4 8`",
-        _runs,
-        "runs",
-    ),
-    Kept(
-        "scale.json",
-        "[a thousand replicas](scale.md), simulated",
-        "`python -m benchmarks.scale`",
-        _run,
-        "arms",
-        "simulated",
-    ),
-    Kept(
-        "training",
-        "[training logs](embedded-models.md#training) of the embedded models and of trials",
-        "`python -m training.train`, `python -m training.check`",
-        _whole,
-        "",
-        HARDWARE,
-    ),
+    RecordFolder("parts", "[parts](parts.md)", _arms, "answers"),
+    RecordFolder("speed", "[seconds](seconds.md), one prompt at a time on a CPU", _arms, "answers"),
+    RecordFolder("gpu-speed", "[seconds](seconds.md), one prompt at a time on a GPU", _arms, "answers"),
+    RecordFolder("batch-speed", "[seconds](seconds.md), in batches on a GPU", _arms, "answers"),
+    RecordFolder("fast", "[fast recipe](fast-recipe.md)", _candidates, "answers"),
+    RecordFolder("coverage.json", "[coverage](coverage.md)", _coverage, "prompts"),
+    RecordFolder("interpretations", "[interpretations](interpretations.md)", _lines, "prompts", "CPU"),
+    RecordFolder("partial-answers", "[partial answers](partial-answers.md)", _lines, "prompts", "CPU"),
+    RecordFolder("float8.json", "[fp8](float8.md)", _paired, "prompts", "CPU"),
+    RecordFolder("probe-cache.json", "[probe cache](probe-cache.md)", _paired, "prompts", "CPU"),
+    RecordFolder("bench", "[forward passes](passes.md), [seconds](seconds.md)", _run, "lines"),
+    RecordFolder("serving", "[server](serving.md), [routing](routing.md)", _run, "arms"),
+    RecordFolder("scaling", "[workers](scaling.md)", _runs, "runs"),
+    RecordFolder("scale.json", "[a thousand replicas](scale.md), simulated", _run, "arms", "CPU"),
+    RecordFolder("training", "[training logs](embedded-models.md#training)", _whole, "", HARDWARE),
 )
 
 
-def files_of(kept: Kept) -> list[Path]:
-    """The files of a row, by name."""
-    found = sorted(RECORDS.parent.glob(kept.path))
-    inner = [path for folder in found if folder.is_dir() for path in sorted(folder.rglob("*.*"))]
-    return [path for path in inner or found if path.is_file()]
+def files_of(folder: RecordFolder) -> list[Path]:
+    """Return the files of a folder of records, by name."""
+    paths = sorted(RECORDS.parent.glob(folder.path))
+    inner = [path for parent in paths if parent.is_dir() for path in sorted(parent.rglob("*.*"))]
+    return [path for path in inner or paths if path.is_file()]
 
 
 def records() -> str:
-    """Every folder of records: what is in it, what makes it, where it ran and how much there is."""
-    rows = ["| folder | what | made by | hardware | how many |", "|---|---|---|---|---:|"]
-    for kept in KEPT:
-        files = files_of(kept)
-        told = [kept.counted(path) for path in files]
-        where = dict.fromkeys(
-            ", ".join(filter(None, (about["hardware"], about.get("dtype")))) for about, _ in told if "hardware" in about
-        )
-        counted = f", {sum(count for _, count in told):,} {kept.unit}" if kept.unit else ""
-        rows.append(
-            f"| `{kept.path}` | {kept.what} | {kept.command} | {'; '.join(where) or kept.hardware} "
-            f"| {len(files)} {'file' if len(files) == 1 else 'files'}{counted} |"
-        )
+    """Return a table of all folders of records: page, hardware and size."""
+    rows = ["| folder | page | hardware | size |", "|---|---|---|---:|"]
+    for folder in FOLDERS:
+        files = files_of(folder)
+        summaries = [folder.summarise(path) for path in files]
+        heads = [head for head, _ in summaries if "hardware" in head]
+        hardware = dict.fromkeys(", ".join(filter(None, (head["hardware"], head.get("dtype")))) for head in heads)
+        entries = f"{sum(count for _, count in summaries):,} {folder.unit}" if folder.unit else f"{len(files)} files"
+        rows.append(f"| `{folder.path}` | {folder.page} | {'; '.join(hardware) or folder.hardware} | {entries} |")
     return "\n".join(rows)
 
 
 def parameters(weights: Path) -> int:
-    """Return the number of values in a safetensors file, by its header."""
+    """Return the number of values in a safetensors file, read from its header."""
     with weights.open("rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    return sum(math.prod(own["shape"]) for name, own in header.items() if name != "__metadata__")
+    return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
 
 
 def models() -> str:
-    """The embedded models: whose format, what they were trained on and how long, size and accuracy."""
+    """Return a table of the embedded models: format, training, size and accuracy."""
     rows = [
         "| model | format | training rows | from | steps | seconds | parameters | accuracy |",
         "|---|---|---|---|---:|---:|---:|---:|",
     ]
     for name in MODELS:
         settings = read_settings(ROOT / "training" / f"{name}.toml")
-        told = history(shipped_log(name))
+        training = history(shipped_log(name))
         shares = accuracy(name)
-        resumed = "".join(f", resumed at {step:,}" for step in told.resumed)
+        resumed = "".join(f", resumed at {step:,}" for step in training.resumed)
         cells = (
             name,
             {"llada": "LLaDA", "dream": "Dream"}[settings.family],
             {"packed": "packed documents", "padded": "padded answers"}[settings.rows_are],
             Path(settings.start).name or "random weights",
-            f"{told.steps:,}{resumed}",
-            f"{told.seconds:,.0f}",
+            f"{training.steps:,}{resumed}",
+            f"{training.seconds:,.0f}",
             f"{parameters(FOLDER / name / 'model.safetensors'):,}",
             f"{sum(shares.values()) / len(shares):.3f}",
         )
@@ -257,14 +164,14 @@ def models() -> str:
         [
             *rows,
             "",
-            f"Trained on one {HARDWARE}, which other runs may have shared. Accuracy: fixed canvas of 256, "
-            f"one token a pass, {asked(MODELS[0]) * len(BENCHMARKS):,} test prompts.",
+            f"Trained on one {HARDWARE}, possibly shared with other runs. Accuracy: fixed canvas of 256 slots, one "
+            f"token per forward pass, {prompts_per_family(MODELS[0]) * len(BENCHMARKS):,} test prompts.",
         ]
     )
 
 
 def training_runs() -> str:
-    """Validation accuracy during training, by run and step, and of two mixtures of training rows."""
+    """Return a table of validation accuracy during training by run and step, and for two mixtures of training rows."""
     scored = [(log_path(name), name) for name in MODELS]
     scored.append((LOGS / "llada-instruct-seed-2.log.jsonl.xz", "tiny-llada-instruct, seed 2"))
     runs = [
@@ -278,4 +185,6 @@ def training_runs() -> str:
     for run, steps, shares in runs:
         lowest = min(BENCHMARKS, key=lambda family: shares[family])
         rows.append(f"| {run} | {steps:,} | {shares['mean']:.3f} | {lowest} {shares[lowest]:.2f} |")
-    return "\n".join([*rows, "", "60 validation prompts per family, fixed canvas of 256, one token per pass."])
+    return "\n".join(
+        [*rows, "", "60 validation prompts per family, fixed canvas of 256 slots, one token per forward pass."]
+    )

@@ -4,10 +4,10 @@
     python -m benchmarks.coverage run                 probe and answer them with every model (a GPU, minutes)
     python -m benchmarks.coverage table               print the tables of the record
 
-Prompts are generated; none of them is frozen, and none was used while the method was developed. A random
-half of each family calibrates, the other half tests. Lengths count the slot of the first end token. Two
-lengths are bounded: that of the model's own answer, which `lastword calibrate` learns from, and that of the
-reference answer. The record has the shares that the tables show, and not every prompt.
+The prompts are generated. None of them is frozen, and none was used while the method was developed. A random
+half of each family calibrates and the other half tests. Lengths count the slot of the first end token. Two
+lengths are bounded: that of the model's answer, which `lastword calibrate` uses, and that of the reference
+answer. The record contains the shares that the tables show, not every prompt.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import json
 import math
 import random
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -30,7 +30,7 @@ import torch
 
 import lastword
 from benchmarks.arms import MODELS
-from benchmarks.readings import asked
+from benchmarks.interpretations import tokenize
 from benchmarks.study import Bench
 from lastword.decoding.running_batch import ModelProbe
 from lastword.engines.base import environment
@@ -46,11 +46,11 @@ from lastword.survival.interpretation import Auto
 from lastword.tasks import BENCHMARKS, Example, load_frozen
 from training.tasks.generators import example_stream
 
-Truth = Literal["own", "reference"]
+Truth = Literal["own", "reference"]  # the model's answer or the reference answer
 RECORD = Path(__file__).parent / "records" / "coverage.json"
 PROMPTS = Path("out/coverage/prompts.jsonl.gz")
 SEED = 2026  # the frozen prompts have another
-SETTLED = (2025, 4000)  # seed and prompts of the run from which whole slots and random halves were learnt
+DEVELOPMENT = (2025, 4000)  # seed and prompts of the run on which the method was developed
 LIMIT = 256
 COVERAGES = (0.9, 0.95)
 TRUTHS: tuple[Truth, ...] = ("own", "reference")
@@ -58,7 +58,9 @@ DRAWS = 100
 ANSWERS = Recipe(StopAtEnd(Fixed(LIMIT)), AboveThreshold(0.9), cache=DualCache(), block=32)
 
 
-Summary = dict[str, Any]  # of one model, as the record has it
+Summary = dict[str, Any]  # the results of one model in the record
+# Titles of bounds in tables, by their keys in the record.
+BOUNDS = {"as read": "none", "one factor": "one factor", "a factor each": "factor per family"}
 
 
 @dataclass(frozen=True)
@@ -66,46 +68,47 @@ class Bounds:
     """The predicted bounds and the two lengths of each prompt of a family."""
 
     reference: list[int]
-    own: list[int | None]  # None: the answer was truncated
+    written: list[int | None]  # by the model; None: the answer was truncated
     bounds: dict[float, list[int]]  # by coverage
 
 
 def fresh(family: str, count: int) -> list[Example]:
-    """Prompts of the test split that nothing was learnt from, the same ones every time."""
+    """Return prompts of the test split that were not used in development, the same ones in every call."""
     frozen = {example.prompt for example in load_frozen("test", family)}
-    resolved = _unlike(frozen, family, *SETTLED)
-    return _unlike(frozen | {example.prompt for example in resolved}, family, SEED, count)
+    used = _generate(frozen, family, *DEVELOPMENT)
+    return _generate(frozen | {example.prompt for example in used}, family, SEED, count)
 
 
-def _unlike(seen: set[str], family: str, seed: int, count: int) -> list[Example]:
-    made = (e for e in example_stream("test", family, seed) if e.prompt not in seen)
-    return list(islice(made, count))
+def _generate(excluded: set[str], family: str, seed: int, count: int) -> list[Example]:
+    """Generate `count` test prompts of a family that are not in `excluded`."""
+    stream = (example for example in example_stream("test", family, seed) if example.prompt not in excluded)
+    return list(islice(stream, count))
 
 
 def write_prompts(count: int, path: Path) -> None:
-    """Generated where there is time: a GPU is not needed for it."""
+    """Generate `count` prompts per family and write them to a file. A GPU is not used."""
     with ProcessPoolExecutor() as pool:
-        made = list(pool.map(fresh, BENCHMARKS, [count] * len(BENCHMARKS)))
-    lines = [json.dumps([e.family, e.prompt, e.answer]) for own in made for e in own]
+        families = list(pool.map(fresh, BENCHMARKS, [count] * len(BENCHMARKS)))
+    lines = [json.dumps([e.family, e.prompt, e.answer]) for examples in families for e in examples]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress("\n".join(lines).encode(), 9, mtime=0))
     print(f"{path}: {len(lines)} prompts")
 
 
-def measure(bench: Bench, name: str, family: str, rows: int, path: Path) -> Bounds:
+def measure(bench: Bench, name: str, family: str, batch_size: int, path: Path) -> Bounds:
     """Return the predicted bounds and the lengths of both answers for each prompt of a family."""
     model = bench.use(name)
     tokenizer = model.tokenizer
     pairs = [
         (prompt, answer)
-        for mine, prompt, answer in map(json.loads, gzip.decompress(path.read_bytes()).splitlines())
-        if mine == family
+        for name, prompt, answer in map(json.loads, gzip.decompress(path.read_bytes()).splitlines())
+        if name == family
     ]
-    prompts = asked(tokenizer, [prompt for prompt, _ in pairs])
+    prompts = tokenize(tokenizer, [prompt for prompt, _ in pairs])
     results: dict[int, tuple[int, int | None, list[int]]] = {}
     order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
-    for first in range(0, len(order), rows):
-        indexes = order[first : first + rows]
+    for first in range(0, len(order), batch_size):
+        indexes = order[first : first + batch_size]
         batch = [prompts[index] for index in indexes]
         probe = ModelProbe(model, batch)
         lengths = Auto()(Survival(LIMIT).signal(probe(LIMIT)))
@@ -121,8 +124,8 @@ def measure(bench: Bench, name: str, family: str, rows: int, path: Path) -> Boun
     ordered = [results[index] for index in range(len(prompts))]
     return Bounds(
         [reference for reference, _, _ in ordered],
-        [own for _, own, _ in ordered],
-        {share: [said[at] for _, _, said in ordered] for at, share in enumerate(COVERAGES)},
+        [written for _, written, _ in ordered],
+        {share: [bounds[at] for _, _, bounds in ordered] for at, share in enumerate(COVERAGES)},
     )
 
 
@@ -131,23 +134,23 @@ _BENCH: Bench | None = None
 
 def _measured(job: tuple[str, str, int, str, Path]) -> tuple[Bounds, dict[str, Any]]:
     global _BENCH
-    name, family, rows, device, path = job
-    _BENCH = _BENCH or Bench(device, alone=False)
-    results = measure(_BENCH, name, family, rows, path)
-    print(name, family, len(results.own), flush=True)
+    name, family, batch_size, device, path = job
+    _BENCH = _BENCH or Bench(device, exclusive=False)
+    results = measure(_BENCH, name, family, batch_size, path)
+    print(name, family, len(results.written), flush=True)
     return results, environment(_BENCH.model)
 
 
-def run(models: Sequence[str], rows: int, workers: int, device: str, path: Path, out: Path) -> None:
-    """Measure every family of every model and write the record; other models in it are left as they are."""
-    jobs = [(name, family, rows, device, path) for name in models for family in BENCHMARKS]
+def run(models: Sequence[str], batch_size: int, workers: int, device: str, path: Path, out: Path) -> None:
+    """Measure every family of every model and update the record; other models in it do not change."""
+    jobs = [(name, family, batch_size, device, path) for name in models for family in BENCHMARKS]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         results = dict(zip(jobs, pool.map(_measured, jobs)))
     record = read(out) if out.exists() else {}
     for name in models:
-        own = {job[1]: bounds for job, (bounds, _) in results.items() if job[0] == name}
-        where = next(about for job, (_, about) in results.items() if job[0] == name)
-        record[name] = {"seed": SEED} | where | summarise(own)
+        families = {job[1]: bounds for job, (bounds, _) in results.items() if job[0] == name}
+        machine = next(environment for job, (_, environment) in results.items() if job[0] == name)
+        record[name] = {"seed": SEED} | machine | summarise(families)
     write(out, (json.dumps(record, indent=1) + "\n").encode())
 
 
@@ -157,14 +160,14 @@ def read(path: Path = RECORD) -> dict[str, Summary]:
     return record
 
 
-# Predicted bound and true length, infinite where the answer was cut.
+# Predicted bound and true length; the length of a truncated answer is infinite.
 Pairs = list[tuple[int, float]]
 
 
 def pairs_of(record: Bounds, truth: Truth, coverage: float) -> Pairs:
     """Return the predicted bound and the true length of each prompt."""
-    came = record.reference if truth == "reference" else record.own
-    lengths = (math.inf if length is None else length for length in came)
+    true = record.reference if truth == "reference" else record.written
+    lengths = (math.inf if length is None else length for length in true)
     return list(zip(record.bounds[coverage], lengths, strict=True))
 
 
@@ -174,22 +177,22 @@ def factor(pairs: Pairs, coverage: float) -> float:
 
 
 def covered(pairs: Pairs, scale: float) -> float:
-    """Share of answers no longer than the bound, which is a whole number of slots."""
+    """Return the share of answers that are not longer than the bound, which is a whole number of slots."""
     return sum(length <= math.ceil(scale * p) for p, length in pairs) / len(pairs)
 
 
 def halves(pairs: Pairs) -> tuple[Pairs, Pairs]:
-    """A random half to calibrate on and the other to test.
+    """Return a random half for calibration and the other half for the test.
 
-    Generation never repeats a prompt, so prompts made late are not quite like those made early, and halves
-    in order would not be exchangeable.
+    The generators never repeat a prompt, so late prompts differ a little from early ones, and halves in order
+    would not be exchangeable.
     """
     mixed = random.Random(0).sample(pairs, len(pairs))
     return mixed[: len(mixed) // 2], mixed[len(mixed) // 2 :]
 
 
 def draws(pairs: Pairs, coverage: float) -> list[float]:
-    """Coverage over many ways to halve the prompts: what belongs to chance."""
+    """Return the coverage for many random halves of the prompts."""
     needed = torch.tensor([required_factor(float(p), length) for p, length in pairs])
     chance, half, results = torch.Generator().manual_seed(0), len(pairs) // 2, []
     for _ in range(DRAWS):
@@ -200,28 +203,28 @@ def draws(pairs: Pairs, coverage: float) -> list[float]:
 
 
 def summarise(families: Mapping[str, Bounds]) -> Summary:
-    """Return what the tables show of one model."""
+    """Return the results of one model that the tables need."""
     pairs = {
-        (truth, coverage): {family: pairs_of(own, truth, coverage) for family, own in families.items()}
+        (truth, coverage): {family: pairs_of(bounds, truth, coverage) for family, bounds in families.items()}
         for truth in TRUTHS
         for coverage in COVERAGES
     }
     return {
-        "prompts": {family: len(own.own) for family, own in families.items()},
+        "prompts": {family: len(bounds.written) for family, bounds in families.items()},
         "covered": [
-            {"truth": truth, "coverage": coverage, "bounds": bounds_of(own, coverage)}
-            for (truth, coverage), own in pairs.items()
+            {"truth": truth, "coverage": coverage, "bounds": bounds_of(by_family, coverage)}
+            for (truth, coverage), by_family in pairs.items()
         ],
         "chance": [
-            {"coverage": coverage, "families": {family: spread(own[family], coverage) for family in own}}
-            for (truth, coverage), own in pairs.items()
+            {"coverage": coverage, "families": {name: spread(pairs_, coverage) for name, pairs_ in by_family.items()}}
+            for (truth, coverage), by_family in pairs.items()
             if truth == "own"
         ],
     }
 
 
 def bounds_of(families: Mapping[str, Pairs], coverage: float) -> dict[str, Any]:
-    """Return the share that is covered as read, with one factor for all, and with a factor per family."""
+    """Return the coverage without calibration, with one factor for all, and with a factor per family."""
     split = {family: halves(pairs) for family, pairs in families.items()}
     known = [pair for half, _ in split.values() for pair in half]
     new = [pair for _, half in split.values() for pair in half]
@@ -233,58 +236,76 @@ def bounds_of(families: Mapping[str, Pairs], coverage: float) -> dict[str, Any]:
     }
     return {
         title: {
-            "slots": statistics.mean(math.ceil(own[f] * p) for f, (_, half) in split.items() for p, _ in half) / mean,
-            "families": {family: covered(half, own[family]) for family, (_, half) in split.items()},
+            "slots": statistics.mean(math.ceil(scale[f] * p) for f, (_, half) in split.items() for p, _ in half) / mean,
+            "families": {family: covered(half, scale[family]) for family, (_, half) in split.items()},
         }
-        for title, own in scales.items()
+        for title, scale in scales.items()
     }
 
 
 def spread(pairs: Pairs, coverage: float) -> dict[str, float]:
-    """Return the mean and the deviation of the coverage over many halvings."""
+    """Return the mean and the standard deviation of the coverage over many random halves."""
     shares = draws(pairs, coverage)
     return {"mean": statistics.mean(shares), "deviation": statistics.pstdev(shares)}
 
 
 def table(record: Mapping[str, Summary], truth: Truth) -> str:
-    """Return Markdown: coverage as read, with one factor for all, and with a factor per family."""
+    """Return Markdown with the coverage of each bound in every family."""
     lines = [
-        f"| model | bound | slots of the true mean | all | {' | '.join(BENCHMARKS)} |",
+        f"| model | bound | mean bound / mean length | all | {' | '.join(BENCHMARKS)} |",
         f"|---|---|---:|---:|{'---:|' * len(BENCHMARKS)}",
     ]
-    for model, summary in record.items():
-        for row in (row for row in summary["covered"] if row["truth"] == truth):
-            for title, bound in row["bounds"].items():
-                shares = [bound["families"][family] for family in BENCHMARKS]
-                cells = [f"{share:.1%}" for share in (statistics.mean(shares), *shares)]
-                bound_cells = f"{row['coverage']:.0%} {title} | {bound['slots']:.2f}"
-                lines.append(f"| {model} | {bound_cells} | {' | '.join(cells)} |")
+    for model, coverage, title, bound in _bounds(record, truth):
+        shares = [bound["families"][family] for family in BENCHMARKS]
+        cells = [f"{share:.1%}" for share in (statistics.mean(shares), *shares)]
+        lines.append(f"| {model} | {coverage:.0%}, calibration: {title} | {bound['slots']:.2f} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
+def summary_table(record: Mapping[str, Summary], truth: Truth) -> str:
+    """Return Markdown with the coverage of each bound over all families, and of the lowest and highest family."""
+    heads = [f"{coverage:.0%}: bound | {coverage:.0%}: coverage" for coverage in COVERAGES]
+    lines = [f"| model | calibration | {' | '.join(heads)} |", f"|---|---|{'---:|---:|' * len(COVERAGES)}"]
+    rows: dict[tuple[str, str], list[str]] = {}
+    for model, _, title, bound in _bounds(record, truth):
+        shares = bound["families"].values()
+        cell = f"{statistics.mean(shares):.1%} ({min(shares):.1%} to {max(shares):.1%})"
+        rows.setdefault((model, title), []).extend([f"{bound['slots']:.2f}", cell])
+    return "\n".join([*lines, *(f"| {' | '.join([*names, *cells])} |" for names, cells in rows.items())])
+
+
+def _bounds(record: Mapping[str, Summary], truth: Truth) -> Iterator[tuple[str, float, str, dict[str, Any]]]:
+    """Yield model, coverage, title and results of every bound on lengths of one kind."""
+    for model, summary in record.items():
+        for row in (row for row in summary["covered"] if row["truth"] == truth):
+            for key, bound in row["bounds"].items():
+                yield model, row["coverage"], BOUNDS[key], bound
+
+
 def chance(record: Mapping[str, Summary]) -> str:
-    """Return Markdown: coverage with a factor per family over many halvings, mean and spread in points."""
+    """Return Markdown with the coverage of a factor per family over many random halves: mean and spread in points."""
     lines = [f"| model | bound | {' | '.join(BENCHMARKS)} |", f"|---|---|{'---:|' * len(BENCHMARKS)}"]
     for model, summary in record.items():
         for row in summary["chance"]:
             families = [row["families"][family] for family in BENCHMARKS]
-            cells = [f"{one['mean']:.1%} ± {100 * one['deviation']:.1f}" for one in families]
+            cells = [f"{family['mean']:.1%} ± {100 * family['deviation']:.1f}" for family in families]
             lines.append(f"| {model} | {row['coverage']:.0%} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def tables(path: Path = RECORD) -> dict[str, str]:
-    """Return every table of docs/measured/coverage.md by name."""
+def page_table(path: Path = RECORD) -> str:
+    """Return the table of docs/measured/coverage.md."""
+    return summary_table(read(path), "own")
+
+
+def all_tables(path: Path = RECORD) -> list[str]:
+    """Return the coverage of every family for both kinds of lengths, and the spread over random halves."""
     record = read(path)
-    return {
-        "covered-own": table(record, "own"),
-        "covered-reference": table(record, "reference"),
-        "covered-chance": chance(record),
-    }
+    return [table(record, "own"), table(record, "reference"), chance(record)]
 
 
 def main() -> None:
-    """Parse and call."""
+    """Parse the arguments and run the command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     makes = commands.add_parser("prompts", help="generate prompts")
@@ -292,19 +313,19 @@ def main() -> None:
     makes.add_argument("--path", type=Path, default=PROMPTS)
     runs = commands.add_parser("run", help="probe and answer them")
     runs.add_argument("--models", nargs="+", default=list(MODELS))
-    runs.add_argument("--rows", type=int, default=500)
+    runs.add_argument("--batch-size", type=int, default=500, help="prompts decoded at the same time")
     runs.add_argument("--workers", type=int, default=1)
     runs.add_argument("--device", default="auto")
     runs.add_argument("--path", type=Path, default=PROMPTS)
     runs.add_argument("--out", type=Path, default=RECORD)
     commands.add_parser("table", help="print the tables of the record")
-    given = parser.parse_args()
-    if given.command == "prompts":
-        write_prompts(given.per_family, given.path)
-    elif given.command == "run":
-        run(given.models, given.rows, given.workers, given.device, given.path, given.out)
+    options = parser.parse_args()
+    if options.command == "prompts":
+        write_prompts(options.per_family, options.path)
+    elif options.command == "run":
+        run(options.models, options.batch_size, options.workers, options.device, options.path, options.out)
     else:
-        print(*tables().values(), sep="\n\n")
+        print(*all_tables(), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""A fast default: the candidates of decision 21 on validation prompts, the choice, and its confirmation.
+"""The fast recipe: the candidates of decision 21 on validation prompts, the choice, and its confirmation.
 
     python -m benchmarks.fast run --workers 12   measure, choose by the rule, confirm (a GPU, minutes)
-    python -m benchmarks.fast table              what the records say, and what the rule makes of them
+    python -m benchmarks.fast table              print all tables of the records and the result of the rule
 
-A run makes the prompts of the confirmation first, for which it needs reasoning-gym (`lastword[training]`). It
-goes from the choice to the confirmation by itself and writes a file of records for each model and split; one
-that is killed resumes, and where the records of validation prompts are kept, only the confirmation is asked.
-A trial with fewer prompts needs a folder of its own: `--per-family 3 --records out/trial`.
+A run generates the prompts of the confirmation first, which requires reasoning-gym (`lastword[training]`). It
+measures the candidates, applies the rule, measures the confirmation, and writes a file of records per model and
+split. An interrupted run resumes. If the records of validation prompts exist, only the confirmation is measured.
+Use a separate folder for a trial with fewer prompts: `--per-family 3 --records out/trial`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import study
-from benchmarks.arms import DEFAULT, FAST, FRESH, GROUPS, MODELS, recipe_of, tagged
+from benchmarks.arms import DEFAULT, FAST, FRESH, GROUPS, MODELS, current_name, recipe_of, tagged
 from benchmarks.json_lines import SUFFIX, read_lines, write_lines
 from benchmarks.study import FRESH_PROMPTS, Job
 from lastword.engines.base import environment
@@ -33,95 +33,98 @@ RECORDS = Path(__file__).parent / "records" / "fast"
 RAW = Path("out/fast")
 FIXED, CAREFUL = "fixed 256", DEFAULT
 
-# Decision 21, as it was written down before the first prompt was asked.
-MOST_LOST = 0.5  # points against one token a pass, over all models
-MOST_LOST_BY_ONE = 1.0  # by one of them
-PASS_MS, COLUMN_MS = 4.2, 0.025  # of LLaDA-8B on an H200
+# The rule of decision 21, which was written before the study.
+MAX_LOSS = 0.5  # points below one token per forward pass, over all models
+MAX_LOSS_PER_MODEL = 1.0
+PASS_MS, TOKEN_MS = 4.2, 0.025  # of LLaDA-8B on an H200
 SIGNIFICANT = 0.05
-MOST_TIME = 0.5  # of one token a pass
+MAX_TIME = 0.5  # relative to one token per forward pass
 
 
-class Counted(NamedTuple):
+class ArmResult(NamedTuple):
     """Scores and costs of an arm on the prompts of a model, by family and index, the probe included."""
 
-    right: NDArray[np.int64]
-    passes: NDArray[np.int64]
-    columns: int  # of all prompts
+    correct: NDArray[np.int64]
+    forward_passes: NDArray[np.int64]
+    tokens_computed: int  # of all prompts
 
     @property
-    def points(self) -> float:
-        return 100 * float(self.right.mean())
+    def accuracy(self) -> float:
+        """The accuracy in percent."""
+        return 100 * float(self.correct.mean())
 
     @property
     def milliseconds(self) -> float:
         """Estimated milliseconds per prompt of an 8B model at batch size 1."""
-        spent = PASS_MS * int(self.passes.sum()) + COLUMN_MS * self.columns
-        return spent / len(self.passes)
+        total = PASS_MS * int(self.forward_passes.sum()) + TOKEN_MS * self.tokens_computed
+        return total / len(self.forward_passes)
 
 
-Arms = dict[str, Counted]  # by name
-Found = Mapping[str, Arms]  # by model
+Arms = dict[str, ArmResult]  # by name
+Results = Mapping[str, Arms]  # by model
 
 
-class Result(NamedTuple):
-    """The result of a worker."""
+class JobResult(NamedTuple):
+    """The result of a job of a worker."""
 
     job: Job
-    about: dict[str, Any]
-    counted: Counted
+    head: dict[str, Any]  # the first line of the file of records
+    result: ArmResult
 
 
-def measured(job: Job, rows: int, device: str, out: Path, alone: bool) -> Result:
+def measure_job(job: Job, batch_size: int, device: str, out: Path, exclusive: bool) -> JobResult:
     """Measure an arm on a model."""
-    bench = study.bench(device, alone)
-    records = [r for r in study.measure(bench, job, rows, out) if isinstance(r, Answer)]
+    bench = study.process_bench(device, exclusive)
+    records = [record for record in study.measure(bench, job, batch_size, out) if isinstance(record, Answer)]
     records.sort(key=lambda record: (BENCHMARKS.index(record.task), record.index))
-    passes = [record.forward_passes for record in records]
-    columns = sum(record.tokens_computed for record in records)
-    about: dict[str, Any] = {"model": job.model, "weights": records[0].weights, "dtype": records[0].dtype}
-    about |= {"split": job.split, "per_family": job.per_family} | environment(bench.model)
-    right = [int(r.correct) for r in records]
-    return Result(job, about, Counted(np.array(right), np.array(passes), columns))
+    head: dict[str, Any] = {"model": job.model, "weights": records[0].weights, "dtype": records[0].dtype}
+    head |= {"split": job.split, "per_family": job.per_family} | environment(bench.model)
+    result = ArmResult(
+        np.array([int(record.correct) for record in records]),
+        np.array([record.forward_passes for record in records]),
+        sum(record.tokens_computed for record in records),
+    )
+    return JobResult(job, head, result)
 
 
-def run(rows: int, device: str, workers: int, per_family: int | None, folder: Path) -> None:
-    """Both halves of the study, and their records; the first is left out where its records are kept."""
+def run(batch_size: int, device: str, workers: int, per_family: int | None, folder: Path) -> None:
+    """Run the study and its confirmation and write their records; skip the study if its records exist."""
     for family in BENCHMARKS:
-        study.fresh(family)  # without its generator the second half cannot be asked: fail now
+        study.fresh(family)  # fails early if the generator of the fresh prompts is not installed
 
-    def ask(arms: Sequence[str], split: str, count: int) -> None:
+    def measure(arms: Sequence[str], split: str, count: int) -> None:
         wanted = [Job(model, arm, split, per_family or count) for arm in arms for model in MODELS]
         results = []
-        for result in study.each(measured, wanted, rows, device, workers, RAW):
-            job, counted = result.job, result.counted
-            print(f"{job.model} | {job.split} | {job.arm} | {counted.points:.1f}", flush=True)
+        for result in study.run_jobs(measure_job, wanted, batch_size, device, workers, RAW):
+            job = result.job
+            print(f"{job.model} | {job.split} | {job.arm} | {result.result.accuracy:.1f}", flush=True)
             results.append(result)
         keep(results, folder)
 
     if len(read("validation", folder)) < len(MODELS):
-        ask(GROUPS["fast"].arms, "validation", GROUPS["fast"].per_family)
+        measure(GROUPS["fast"].arms, "validation", GROUPS["fast"].per_family)
     arm = chosen(read("validation", folder))
     print(f"chosen: {arm}", flush=True)
-    ask(tuple(dict.fromkeys((FIXED, CAREFUL, arm))), FRESH, FRESH_PROMPTS)
+    measure(tuple(dict.fromkeys((FIXED, CAREFUL, arm))), FRESH, FRESH_PROMPTS)
 
 
-def keep(results: Sequence[Result], folder: Path) -> None:
+def keep(results: Sequence[JobResult], folder: Path) -> None:
     """Write a file per model and split, with a line per arm."""
     for model in MODELS:
-        own = sorted((result for result in results if result.job.model == model), key=lambda one: one.job.arm)
-        if not own:
+        of_model = sorted((item for item in results if item.job.model == model), key=lambda item: item.job.arm)
+        if not of_model:
             continue
         arms = [
             {
-                "arm": result.job.arm,
-                "recipe": json.loads(recipe_of(result.job.arm).to_json()),
-                "columns": result.counted.columns,
-                "right": "".join(map(str, result.counted.right.tolist())),
-                "passes": result.counted.passes.tolist(),
+                "arm": item.job.arm,
+                "recipe": json.loads(recipe_of(item.job.arm).to_json()),
+                "tokens_computed": item.result.tokens_computed,
+                "correct": "".join(map(str, item.result.correct.tolist())),
+                "forward_passes": item.result.forward_passes.tolist(),
             }
-            for result in own
+            for item in of_model
         ]
-        write_lines(_path(model, own[0].job.split, folder), own[0].about, arms)
+        write_lines(_path(model, of_model[0].job.split, folder), of_model[0].head, arms)
 
 
 def read(split: str, folder: Path = RECORDS) -> dict[str, Arms]:
@@ -130,148 +133,188 @@ def read(split: str, folder: Path = RECORDS) -> dict[str, Arms]:
     for model in MODELS:
         path = _path(model, split, folder)
         if path.exists():
-            results[model] = {
-                line["arm"]: Counted(np.array([*map(int, line["right"])]), np.array(line["passes"]), line["columns"])
-                for line in read_lines(path)[1]
-            }
+            results[model] = {current_name(line["arm"]): _arm_result(line) for line in read_lines(path)[1]}
     return results
+
+
+def _arm_result(line: dict[str, Any]) -> ArmResult:
+    """Return the result in a line of records; older records have the second names."""
+    names = (("correct", "right"), ("forward_passes", "passes"), ("tokens_computed", "columns"))
+    correct, forward_passes, tokens = (line[new] if new in line else line[old] for new, old in names)
+    return ArmResult(np.array([*map(int, correct)]), np.array(forward_passes), tokens)
 
 
 def _path(model: str, split: str, folder: Path) -> Path:
     return folder / f"{model}.{split.replace(' ', '-')}{SUFFIX}"
 
 
-def points(results: Found, arm: str, base: str) -> list[float]:
-    """Return the points that an arm scores above another, per model."""
-    return [arms[arm].points - arms[base].points for arms in results.values()]
+def differences(results: Results, arm: str, base: str) -> list[float]:
+    """Return the difference in accuracy from another arm, in points per model."""
+    return [arms[arm].accuracy - arms[base].accuracy for arms in results.values()]
 
 
-def milliseconds(results: Found, arm: str) -> float:
+def milliseconds(results: Results, arm: str) -> float:
     """Return the estimated milliseconds per prompt, over all models."""
     return sum(arms[arm].milliseconds for arms in results.values()) / len(results)
 
 
-def allowed(results: Found, arm: str) -> bool:
-    """Return whether the rule admits an arm."""
-    against = points(results, arm, CAREFUL)
+def allowed(results: Results, arm: str) -> bool:
+    """Return whether the rule allows an arm."""
+    compared = differences(results, arm, CAREFUL)
     return (
-        _least(sum(against) / len(against), -MOST_LOST)
-        and _least(min(against), -MOST_LOST_BY_ONE)
-        and _least(min(points(results, arm, FIXED)), 0)
+        _at_least(sum(compared) / len(compared), -MAX_LOSS)
+        and _at_least(min(compared), -MAX_LOSS_PER_MODEL)
+        and _at_least(min(differences(results, arm, FIXED)), 0)
     )
 
 
-def _least(value: float, bound: float) -> bool:
-    return value >= bound - 1e-9  # shares of prompts are no exact binary numbers
+def _at_least(value: float, bound: float) -> bool:
+    return value >= bound - 1e-9  # shares of prompts are not exact binary numbers
 
 
-def chosen(results: Found) -> str:
-    """The cheapest that the rule allows; one token a pass if it allows none."""
-    competing = [arm for arm in tagged(FAST) if allowed(results, arm)]
-    return min(competing, key=lambda arm: milliseconds(results, arm), default=CAREFUL)
+def chosen(results: Results) -> str:
+    """Return the cheapest arm that the rule allows, or one token per forward pass if it allows none."""
+    candidates = [arm for arm in tagged(FAST) if allowed(results, arm)]
+    return min(candidates, key=lambda arm: milliseconds(results, arm), default=CAREFUL)
 
 
-def confirmed(results: Found, arm: str) -> dict[str, bool]:
+def confirmed(results: Results, arm: str) -> dict[str, bool]:
     """Return the conditions of the confirmation and whether each holds."""
-    lost = -sum(points(results, arm, CAREFUL)) / len(results)
+    lost = -sum(differences(results, arm, CAREFUL)) / len(results)
     return {
-        "no significant loss against the fixed canvas on any model": all(
+        "no significant loss compared with the fixed canvas on any model": all(
             gained >= 0 or _p([arms], FIXED, arm) >= SIGNIFICANT
-            for arms, gained in zip(results.values(), points(results, arm, FIXED))
+            for arms, gained in zip(results.values(), differences(results, arm, FIXED))
         ),
-        f"at most {MOST_LOST} points below one token a pass, or no significant loss": (
-            _least(-lost, -MOST_LOST) or _p(list(results.values()), CAREFUL, arm) >= SIGNIFICANT
+        f"at most {MAX_LOSS} points below one token per forward pass, or no significant loss": (
+            _at_least(-lost, -MAX_LOSS) or _p(list(results.values()), CAREFUL, arm) >= SIGNIFICANT
         ),
-        f"at most {MOST_TIME} of its estimated time": (
-            milliseconds(results, arm) <= MOST_TIME * milliseconds(results, CAREFUL)
+        f"at most {MAX_TIME} of its estimated time": (
+            milliseconds(results, arm) <= MAX_TIME * milliseconds(results, CAREFUL)
         ),
     }
 
 
 def _p(models: Sequence[Arms], base: str, arm: str) -> float:
     """Return p of an exact paired test over the prompts of these models."""
-    before, after = ([bool(right) for arms in models for right in arms[one].right] for one in (base, arm))
+    before, after = ([bool(correct) for arms in models for correct in arms[name].correct] for name in (base, arm))
     return paired_p(before, after)
 
 
-def candidates(results: Found) -> str:
-    """Every candidate, cheapest first: accuracy, in brackets points against one token a pass."""
-    winner = chosen(results)
-    arms = sorted(next(iter(results.values())), key=lambda arm: milliseconds(results, arm))
-    lines = [_head(results, "all", "passes", "columns", "ms", "by the rule")]
+def page_candidates() -> str:
+    """Return the table of docs/measured/fast-recipe.md: the candidates that are fast or accurate for their time."""
+    results = read("validation")
+    arms = by_time(results)
+    best, rows = -100.0, list[str]()
     for arm in arms:
-        against = points(results, arm, CAREFUL)
-        cells = [f"{arms[arm].points:.1f} ({gained:+.1f})" for arms, gained in zip(results.values(), against)]
-        word = "chosen" if arm == winner else "allowed" if allowed(results, arm) else "out"
-        cells += [f"{sum(against) / len(against):+.2f}", *_work(results, arm), word]
+        loss = _mean(differences(results, arm, CAREFUL))
+        if loss > best or allowed(results, arm) or arm == FIXED:
+            rows.append(arm)
+        best = max(best, loss)
+    lines = [
+        "| recipe | difference | worst model | forward passes | tokens computed | ms | rule |",
+        "|---|---:|---:|---:|---:|---:|---|",
+    ]
+    for arm in rows:
+        compared = differences(results, arm, CAREFUL)
+        cells = [f"{_mean(compared):+.2f}", f"{min(compared):+.1f}", *_work(results, arm), _verdict(results, arm)]
+        lines.append(f"| {_title(arm)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _title(arm: str) -> str:
+    """Return the name of an arm without the length, which all arms except the fixed canvas share."""
+    return "one token per forward pass (`careful`)" if arm == CAREFUL else arm.removeprefix(f"{DEFAULT} + ")
+
+
+def candidates(results: Results) -> str:
+    """Return every candidate by estimated time: accuracy, in brackets points compared with one token per pass."""
+    lines = [_head(results, "all", "forward passes", "tokens computed", "ms", "rule")]
+    for arm in by_time(results):
+        compared = differences(results, arm, CAREFUL)
+        cells = [f"{arms[arm].accuracy:.1f} ({gained:+.1f})" for arms, gained in zip(results.values(), compared)]
+        cells += [f"{_mean(compared):+.2f}", *_work(results, arm), _verdict(results, arm)]
         lines.append(f"| {arm} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def confirmation(results: Found, arm: str) -> str:
-    """Return the chosen recipe compared with the others: accuracy, in brackets points against the fixed canvas."""
-    lines = [_head(results, "all, against one token a pass", "passes", "columns", "ms")]
-    for one in dict.fromkeys((FIXED, CAREFUL, arm)):
-        gained = points(results, one, FIXED)
+def by_time(results: Results) -> list[str]:
+    """Return the arms by estimated time."""
+    return sorted(next(iter(results.values())), key=lambda arm: milliseconds(results, arm))
+
+
+def _verdict(results: Results, arm: str) -> str:
+    return "chosen" if arm == chosen(results) else "allowed" if allowed(results, arm) else "not allowed"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def confirmation(results: Results, arm: str) -> str:
+    """Return the chosen recipe and the two others: accuracy, in brackets points compared with the fixed canvas."""
+    lines = [_head(results, "compared with `careful`", "forward passes", "tokens computed", "ms")]
+    for name in dict.fromkeys((FIXED, CAREFUL, arm)):
+        gained = differences(results, name, FIXED)
         cells = [
-            f"{arms[one].points:.1f} ({more:+.1f}, p {_p([arms], FIXED, one):.1g})"
+            f"{arms[name].accuracy:.1f} ({more:+.1f}, p {_p([arms], FIXED, name):.1g})"
             for arms, more in zip(results.values(), gained)
         ]
-        against = sum(points(results, one, CAREFUL)) / len(results)
-        cells.append(f"{against:+.2f}, p {_p(list(results.values()), CAREFUL, one):.1g}")
-        lines.append(f"| {one} | {' | '.join([*cells, *_work(results, one)])} |")
+        mean = _mean(differences(results, name, CAREFUL))
+        cells.append(f"{mean:+.2f}, p {_p(list(results.values()), CAREFUL, name):.1g}")
+        lines.append(f"| {_title(name)} | {' | '.join([*cells, *_work(results, name)])} |")
     return "\n".join(lines)
 
 
-def confirmation_kept() -> str:
-    """The confirmation of what the kept records choose."""
+def page_confirmation() -> str:
+    """Return the confirmation of the arm that the kept records choose."""
     return confirmation(read(FRESH), chosen(read("validation")))
 
 
-def _head(results: Found, *more: str) -> str:
+def _head(results: Results, *more: str) -> str:
     cells = ["recipe", *results, *more]
     return f"| {' | '.join(cells)} |\n|---|{'---:|' * (len(cells) - 1)}"
 
 
-def _work(results: Found, arm: str) -> list[str]:
-    """Passes and columns as shares of the fixed canvas's, and estimated milliseconds."""
-    own, base = ([arms[one] for arms in results.values()] for one in (arm, FIXED))
-    passes = sum(c.passes.sum() for c in own) / sum(c.passes.sum() for c in base)
-    columns = sum(c.columns for c in own) / sum(c.columns for c in base)
-    return [f"{passes:.3f}", f"{columns:.3f}", f"{milliseconds(results, arm):.0f}"]
+def _work(results: Results, arm: str) -> list[str]:
+    """Return forward passes and tokens computed as shares of the fixed canvas, and estimated milliseconds."""
+    of_arm, of_fixed = ([arms[name] for arms in results.values()] for name in (arm, FIXED))
+    passes = sum(result.forward_passes.sum() for result in of_arm) / sum(r.forward_passes.sum() for r in of_fixed)
+    tokens = sum(result.tokens_computed for result in of_arm) / sum(result.tokens_computed for result in of_fixed)
+    return [f"{passes:.3f}", f"{tokens:.3f}", f"{milliseconds(results, arm):.0f}"]
 
 
 def report(folder: Path) -> str:
-    """The candidates and the choice, the confirmation and what follows."""
+    """Return all tables of the records: candidates, choice and confirmation."""
     validation, fresh = read("validation", folder), read(FRESH, folder)
     arm = chosen(validation)
-    said = [candidates(validation), f"chosen: {arm} ({recipe_of(arm).label()})"]
+    parts = [candidates(validation), f"chosen: {arm} ({recipe_of(arm).label()})"]
     if fresh:
-        held = confirmed(fresh, arm)
-        said += [
+        conditions = confirmed(fresh, arm)
+        parts += [
             confirmation(fresh, arm),
-            "\n".join(f"{'holds' if good else 'fails'}: {what}" for what, good in held.items()),
-            f"the default is {arm if all(held.values()) else CAREFUL}",
+            "\n".join(f"{'holds' if holds else 'fails'}: {condition}" for condition, holds in conditions.items()),
+            f"the default is {arm if all(conditions.values()) else CAREFUL}",
         ]
-    return "\n\n".join(said)
+    return "\n\n".join(parts)
 
 
 def main() -> None:
-    """Parse and call."""
+    """Parse the arguments and run the command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     runs = commands.add_parser("run", help="measure, choose and confirm")
-    runs.add_argument("--rows", type=int, default=500, help="prompts decoded at once")
+    runs.add_argument("--batch-size", type=int, default=500, help="prompts decoded at the same time")
     runs.add_argument("--workers", type=int, default=1)
     runs.add_argument("--device", default="auto")
-    runs.add_argument("--per-family", type=int, help="fewer prompts, to try it, with --records")
-    tables = commands.add_parser("table", help="print what the records say")
+    runs.add_argument("--per-family", type=int, help="fewer prompts for a trial; use it with --records")
+    tables = commands.add_parser("table", help="print all tables of the records")
     for command in (runs, tables):
         command.add_argument("--records", type=Path, default=RECORDS)
-    given = parser.parse_args()
-    if given.command == "run":
-        run(given.rows, given.device, given.workers, given.per_family, given.records)
-    print(report(given.records))
+    options = parser.parse_args()
+    if options.command == "run":
+        run(options.batch_size, options.device, options.workers, options.per_family, options.records)
+    print(report(options.records))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Draw every figure of README and docs from its record: `python -m benchmarks.figures [--measure]`.
+"""Draw the figures of README and docs from records: `python -m benchmarks.figures [--measure]`.
 
-A figure is a picture of a JSON record beside it, which `--measure` makes anew first, or of the study's.
+Some figures have a JSON record in the same folder, which `--measure` measures again first. The others are drawn
+from the kept records.
 """
 
 from __future__ import annotations
@@ -43,28 +44,28 @@ MODEL = "tests/golden/llada-tiny-eos"  # trained for minutes to end like a chat 
 PROMPT = [94, 183, 254, 187, 5, 49, 312, 245, 285, 156, 318, 338]
 LIMIT = 64
 CURVE_PROMPTS, CURVE_STEP = 40, 4
-PALETTE = 64  # colours of a drawing
-READ = {"tiny-llada-base": "packed documents", "tiny-llada-instruct": "padded answers"}
+PALETTE = 64  # number of colours of a figure
+SIGNALS = {"tiny-llada-base": "packed documents", "tiny-llada-instruct": "padded answers"}
 
 
 def measure_survival() -> dict[str, object]:
-    """The record behind the survival curve: one probe of a tiny checkpoint."""
+    """Return the record of the survival curve: one probe of a tiny checkpoint."""
     model = lastword.load(ROOT / MODEL, device="cpu")
     lengths = lastword.predict_length(model, PROMPT, limit=LIMIT, interpretation=Hazard())
     return {"model": MODEL, "prompt": PROMPT, "limit": LIMIT, "hazard": [round(h, 6) for h in lengths.hazard.tolist()]}
 
 
 def draw_survival(record: Path) -> None:
-    """The first picture a reader sees: a survival curve meeting its horizon."""
+    """Draw a survival curve and its horizon."""
     hazard = torch.tensor(json.loads(record.read_text())["hazard"], dtype=torch.float64)
     save_lengths(LengthDistribution.from_hazard(hazard), record.with_suffix(".png"))
 
 
-def measure_readings() -> dict[str, object]:
-    """The record behind the readings: one prompt that names its own length distribution, two models."""
+def measure_interpretations() -> dict[str, object]:
+    """Return the record of the interpretations: two models, and a prompt that names its length distribution."""
     example = next(e for e in load_frozen("test", "known_hazard") if "uniform" in e.target)
     signals = {}
-    for name in READ:
+    for name in SIGNALS:
         model: Any = lastword.load(name, device="cpu")
         message = {"role": "user", "content": example.prompt}
         chat = model.tokenizer.chat_template is not None
@@ -74,16 +75,16 @@ def measure_readings() -> dict[str, object]:
     return {"prompt": example.prompt, "target": example.target, "signals": signals}
 
 
-def draw_readings(record: Path) -> None:
-    """Draw a signal per column: the model's probabilities above, their interpretations below."""
+def draw_interpretations(record: Path) -> None:
+    """Draw a column per model: its end-token probabilities above, their interpretations below."""
     kept = json.loads(record.read_text())
     named = KnownLengths.parse(kept["target"])
     density = torch.zeros(256, dtype=torch.float64)
     density[named.minimum : named.maximum + 1] = torch.tensor(named.probability)
     truth = LengthDistribution.from_density(density)
     figure = new_figure(9, 4.6)
-    axes = figure.subplots(2, len(READ), sharex=True, squeeze=False)
-    for column, (name, training) in enumerate(READ.items()):
+    axes = figure.subplots(2, len(SIGNALS), sharex=True, squeeze=False)
+    for column, (name, training) in enumerate(SIGNALS.items()):
         ends = {end: torch.tensor([values], dtype=torch.float64) for end, values in kept["signals"][name].items()}
         signal = EndSignal.from_probabilities(**ends)
         (choice,) = Auto().choose(signal)
@@ -97,32 +98,32 @@ def draw_readings(record: Path) -> None:
         above.set(title=f"{name}: {training}", ylim=(0, None))
         label_lines(above, lines, top=0.98 if column == 0 else 0.6)
         curves = {
-            "the prompt's own (dotted)": (truth, INK, ":"),
+            "named by the prompt (dotted)": (truth, INK, ":"),
             "Hazard, the paper (dashed)": (Hazard()(signal).row(0), ORANGE, "--"),
-            f"{type(choice.interpretation).__name__}, picked by Auto": (
+            f"{type(choice.interpretation).__name__}, chosen by Auto": (
                 choice.interpretation(signal).row(0),
                 BLUE,
                 "-",
             ),
         }
-        said = []
+        labels = []
         for label, (lengths, colour, line) in curves.items():
             below.step(range(257), lengths.survival, where="post", color=colour, linestyle=line)
-            said.append((f"{label}: mean {lengths.mean:.0f}", colour))
+            labels.append((f"{label}: mean {lengths.mean:.0f}", colour))
         below.set(xlabel="slot k", xlim=(0, 256), ylim=(0, 1.02))
-        label_lines(below, said)
-    axes[0, 0].set_ylabel("probability of an end")
+        label_lines(below, labels)
+    axes[0, 0].set_ylabel("probability of an end token")
     axes[1, 0].set_ylabel("P(longer than k)")
     save(figure, record.with_suffix(".png"))
 
 
 def measure_curves() -> dict[str, object]:
-    """The record behind the curves per family: survival averaged over the first prompts of each."""
-    found: dict[str, dict[str, object]] = {}
+    """Return the record of the curves per family: the mean survival curve of the first prompts."""
+    results: dict[str, dict[str, object]] = {}
     for name in MODELS:
         model: Any = lastword.load(name, device="cpu")
         chat = model.tokenizer.chat_template is not None
-        found[name] = {}
+        results[name] = {}
         for family in BENCHMARKS:
             examples = load_frozen("test", family)[:CURVE_PROMPTS]
             prompts = [
@@ -138,10 +139,10 @@ def measure_curves() -> dict[str, object]:
                 "auto": Auto()(signal).survival.mean(0),
                 "reference": (written[:, None] > torch.arange(257)).double().mean(0),
             }
-            found[name][family] = {
+            results[name][family] = {
                 which: [round(s, 4) for s in curve[::CURVE_STEP].tolist()] for which, curve in curves.items()
             }
-    return {"prompts": CURVE_PROMPTS, "every": CURVE_STEP, "curves": found}
+    return {"prompts": CURVE_PROMPTS, "every": CURVE_STEP, "curves": results}
 
 
 def draw_curves(record: Path) -> None:
@@ -150,9 +151,9 @@ def draw_curves(record: Path) -> None:
     figure = new_figure(10, 7)
     axes = figure.subplots(len(MODELS), len(BENCHMARKS), sharex=True, sharey=True)
     looks = {
-        "reference": ("dotted: the answers", INK, ":"),
+        "reference": ("dotted: reference answers", INK, ":"),
         "product": ("dashed: the paper", ORANGE, "--"),
-        "auto": ("line: Auto", BLUE, "-"),
+        "auto": ("solid: Auto", BLUE, "-"),
     }
     for row, (name, by_family) in zip(axes, kept["curves"].items()):
         row[0].set_ylabel(f"{name}\nP(longer than k)")
@@ -169,56 +170,56 @@ def draw_curves(record: Path) -> None:
 
 
 def draw_widths(runs: dict[str, PassRecord], picture: Path) -> None:
-    """Draw time and memory of a full pass by its width, compared with the arithmetic."""
+    """Draw time and memory of a full forward pass by its width, compared with the arithmetic."""
     figure = new_figure(9, 3.6)
     time, memory = figure.subplots(1, 2)
     for colour, run in zip(COLOURS, runs.values()):
         lines = widths_of(run)
-        columns = [line.tokens_computed or 0.0 for line in lines]
-        time.plot(columns, [line.ms for line in lines], "o-", color=colour)
-        time.plot(columns, [_least_ms(run, count) for count in columns], ":", color=colour)
+        tokens = [line.tokens_computed or 0.0 for line in lines]
+        time.plot(tokens, [line.ms for line in lines], "o-", color=colour)
+        time.plot(tokens, [_arithmetic_ms(run, count) for count in tokens], ":", color=colour)
         peaks = [line.peak_mb or 0.0 for line in lines]
         if all(peaks):
-            memory.plot(columns, peaks, "o-", color=colour)
-            straight = [peaks[-1] * count / columns[-1] for count in columns]
-            memory.plot(columns, straight, ":", color=colour)
-    time.set(xlabel="columns", ylabel="ms a pass", xscale="log", yscale="log")
-    memory.set(xlabel="columns", ylabel="peak above the weights, MB", xscale="log", yscale="log")
+            memory.plot(tokens, peaks, "o-", color=colour)
+            straight = [peaks[-1] * count / tokens[-1] for count in tokens]
+            memory.plot(tokens, straight, ":", color=colour)
+    time.set(xlabel="tokens computed", ylabel="ms per forward pass", xscale="log", yscale="log")
+    memory.set(xlabel="tokens computed", ylabel="peak memory without weights, MB", xscale="log", yscale="log")
     names = [*zip(runs, COLOURS)]
-    label_lines(time, [*names, ("dotted: arithmetic at the ceiling", INK)], right=0.65)
-    label_lines(memory, [*names, ("dotted: in proportion", INK)], right=0.65)
+    label_lines(time, [*names, ("dotted: arithmetic at the peak rate", INK)], right=0.65)
+    label_lines(memory, [*names, ("dotted: proportional", INK)], right=0.65)
     save(figure, picture)
 
 
-def _least_ms(run: PassRecord, columns: float) -> float:
-    """A full pass at the rate of a large matrix product: linear and quadratic terms."""
-    told = {name: run.settings[f"shape_{name}"] for name in TransformerConfig.__dataclass_fields__}
-    flops = Work(columns, columns**2, 0).flops(TransformerConfig(**told))  # type: ignore[arg-type]
+def _arithmetic_ms(run: PassRecord, tokens: float) -> float:
+    """Return the time of a full forward pass at the rate of a large matrix product."""
+    shape = {name: run.settings[f"shape_{name}"] for name in TransformerConfig.__dataclass_fields__}
+    flops = Work(tokens, tokens**2, 0).flops(TransformerConfig(**shape))  # type: ignore[arg-type]
     return flops / run.ceilings.tflops / 1e9 if run.ceilings else 0.0
 
 
-# Name of a record -> how it is measured and drawn.
+# Functions that measure and draw each figure with a record in the folder of figures.
 RECORDED: dict[str, tuple[Callable[[], dict[str, object]], Callable[[Path], None]]] = {
     "survival": (measure_survival, draw_survival),
-    "readings": (measure_readings, draw_readings),
+    "interpretations": (measure_interpretations, draw_interpretations),
     "curves": (measure_curves, draw_curves),
     "serving": (measure_serving, draw_serving),
     "race": (measure_race, draw_race),
 }
 
 
-DRAWN = (*RECORDED, "widths", "scale", *OF_RECORDS)  # what else is there are screenshots
+DRAWN = (*RECORDED, "widths", "scale", *OF_RECORDS)  # other images are screenshots
 
 
 def main() -> None:
-    """Measure if asked, then draw."""
+    """Measure the records if requested, then draw all figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--measure", action="store_true", help="make the records anew")
-    given = parser.parse_args()
+    parser.add_argument("--measure", action="store_true", help="measure the records in the folder of figures again")
+    options = parser.parse_args()
     FIGURES.mkdir(parents=True, exist_ok=True)
     for name, (measure, draw) in RECORDED.items():
         record = FIGURES / f"{name}.json"
-        if given.measure or not record.is_file():
+        if options.measure or not record.is_file():
             record.write_text(json.dumps(measure()) + "\n")
         with styled():
             draw(record)
@@ -235,14 +236,14 @@ def main() -> None:
 
 
 def every_arm() -> list[Record]:
-    """The study's records, and of the parts' those of recipes that the study has not."""
+    """Return the records of the study, and those of the parts whose recipes the study lacks."""
     known = by_recipe(study())
     parts = by_recipe(timed(PARTS))
-    return study() + [r for recipe, mine in parts.items() if recipe not in known for r in mine]
+    return study() + [record for recipe, arm in parts.items() if recipe not in known for record in arm]
 
 
 def shrink(picture: Path) -> None:
-    """A third of the bytes: a drawing has few colours."""
+    """Reduce the number of colours of an image, which saves two thirds of its bytes."""
     from PIL import Image
 
     Image.open(picture).convert("RGB").quantize(PALETTE).save(picture, optimize=True)

@@ -1,11 +1,11 @@
 """Accuracy with fp8 weights: the same prompts and recipe with weights as stored and in fp8.
 
-    python -m benchmarks.float8 run --per-family 100         all embedded models (a CPU, half an hour)
+    python -m benchmarks.float8 run --per-family 100         measure all embedded models (a CPU, half an hour)
     python -m benchmarks.float8 run --models tiny-llada-base --per-family 2 --out out/float8.json
-    python -m benchmarks.float8 table                        prints the table from the record
+    python -m benchmarks.float8 table                        print the table of the record
 
-Weights and activations are rounded to fp8 as on a GPU. A CPU sums products in float32, where a GPU hands them
-on in bfloat16.
+Weights and activations are rounded to fp8 as on a GPU. A CPU accumulates products in float32; a GPU returns
+them in bfloat16.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 import lastword
-from benchmarks.paired import Compared, Comparison
+from benchmarks.paired import Comparison, PairedResult
 from lastword.evaluate import Journal
 from lastword.evaluate.records import Answer
 from lastword.evaluate.run import evaluate
@@ -25,8 +25,8 @@ from lastword.tasks import BENCHMARKS
 RECORD = Path(__file__).parent / "records" / "float8.json"
 
 
-def compared(name: str, recipe: Recipe, per_family: int, rows: int) -> Compared:
-    """Both models' answers to the same prompts."""
+def compare(name: str, recipe: Recipe, per_family: int, batch_size: int) -> PairedResult:
+    """Compare the answers of both models to the same prompts."""
     tasks = [EmbeddedTask(family, "validation") for family in BENCHMARKS]
     results: list[list[Answer]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -34,13 +34,13 @@ def compared(name: str, recipe: Recipe, per_family: int, rows: int) -> Compared:
             model = lastword.load(name, device="cpu", weights=weights)
             journal = Journal(Path(folder) / f"{weights}.jsonl")
             results.append(
-                evaluate(model, name, tasks, recipe, journal, limit=per_family, max_batch_size=rows, timed=False)
+                evaluate(model, name, tasks, recipe, journal, limit=per_family, max_batch_size=batch_size, timed=False)
             )
     stored, float8 = ([(answer.correct, answer.text or "") for answer in answers] for answers in results)
-    return Compared.of(name, stored, float8)
+    return PairedResult.of(name, stored, float8)
 
 
-FLOAT8 = Comparison(RECORD, "as stored", "fp8", compared)
+FLOAT8 = Comparison(RECORD, "stored", "fp8", compare)
 
 if __name__ == "__main__":
     FLOAT8.main(__doc__ or "")

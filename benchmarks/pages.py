@@ -1,7 +1,8 @@
-"""Write the tables of docs from records: `python -m benchmarks.pages`; `--check` only compares.
+"""Write the tables of README and docs from records: `python -m benchmarks.pages`; `--check` only compares.
 
-A page holds `<!-- table: NAME -->` and `<!-- end -->`; what stands between is written from records, the same
-bytes every time. A test says so.
+A page contains `<!-- table: NAME -->` and `<!-- end -->`. The text between them is written from the kept records;
+equal records give equal bytes. The pages show the rows and columns that matter for a decision; they name the
+commands that print complete tables.
 """
 
 from __future__ import annotations
@@ -9,180 +10,229 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 
-from benchmarks import begun, catalogue, coverage, fast, readings, scaling
-from benchmarks.arms import ARMS, BASE, DEFAULT, GROUPS, MODELS, UNSEEN, recipe_of
+from benchmarks import catalogue, coverage, fast, interpretations, partial_answers, scaling
+from benchmarks.arms import BASE, DEFAULT, GROUPS, MODELS, UNSEEN, recipe_of
 from benchmarks.float8 import FLOAT8
-from benchmarks.kept import BATCH_SPEED, FIXED, PARTS, SPEED, accuracy, against_fixed, answers_of, asked, study, timed
-from benchmarks.opening import OPENING
-from benchmarks.paper.tables import paper_tables
+from benchmarks.kept import (
+    BATCH_SPEED,
+    FIXED,
+    GPU_SPEED,
+    PARTS,
+    SPEED,
+    accuracy,
+    answers_of,
+    compare_with_fixed,
+    study,
+    timed,
+)
+from benchmarks.paper.page import page_tables as paper_tables
 from benchmarks.passes import table as pass_tables
 from benchmarks.passes.record import PassLine, PassRecord, read as read_passes
+from benchmarks.probe_cache import PROBE_CACHE
 from benchmarks.scale import table as scale_tables
 from benchmarks.serving import order
-from benchmarks.serving.figures import ROUTING, read as read_serving, routing_table, tables as serving_tables
+from benchmarks.serving.figures import ROUTING, page_tables as serving_tables, read as read_serving, routing_table
 from benchmarks.study import RECORDS, fixed_at
 from lastword.evaluate.records import Answer
-from lastword.evaluate.tables import Cost, on_shared_samples, recipe_table, total_cost, total_seconds
+from lastword.evaluate.tables import Cost, on_shared_samples, paired_p, recipe_table, total_cost, total_seconds
 from lastword.recipe.recipe import Recipe
 from lastword.tasks import BENCHMARKS
 
 DOCS = Path(__file__).parent.parent / "docs"
-SERVING = RECORDS.parent / "serving"  # what `python -m benchmarks.serving` measured, a file a run
-BENCH = RECORDS.parent / "bench"  # what `benchmarks.passes` and `lastword bench` measured, a file per run
-EMBEDDED_BEFORE = "embedded-before"  # the seconds of batches of 500 that were kept at ee959e8
+SERVING = RECORDS.parent / "serving"  # records of `python -m benchmarks.serving`
+BENCH = RECORDS.parent / "bench"  # records of `benchmarks.passes` and `lastword bench`
 PLACE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
-LENGTHS = (
-    "stop at end", "fixed 128", "fixed 192", "DAEDAL", "rho-EOS", "DAEDAL, one token a pass",
-    "rho-EOS, one token a pass",
-)  # fmt: skip
-
+SHAPES = ("llada-8b", "dream-7b")
+EMBEDDED = "embedded"  # the record of `lastword bench` on the embedded models
 COSTS: tuple[Cost, ...] = ("forward_passes", "tokens_computed")
-FRONT = {
+
+# Titles of timed arms.
+FAST = f"{DEFAULT} + threshold 0.97"
+TITLES = {
     FIXED: "fixed canvas of 256 slots",
     "survival": "the paper's prediction",
-    "DAEDAL": "DAEDAL, several tokens a pass",
-    DEFAULT: "our default, one token a pass",
+    "DAEDAL": "DAEDAL, several tokens per pass",
+    DEFAULT: "`careful` (default)",
+    FAST: "`fast`",
+    f"{DEFAULT} + threshold 0.9": "`careful` + threshold 0.9",
+    f"{DEFAULT} + threshold 0.9 + dual cache": "`careful` + threshold 0.9 + dual cache",
 }
+FRONT = (FIXED, "survival", "DAEDAL", DEFAULT, FAST)
+# Arms on the pages about accuracy. Variants that lead to the same decision are left out.
+LENGTHS = (
+    "survival", "fixed 128", "fixed 192", "stop at end", "DAEDAL", "rho-EOS", "DAEDAL, one token per pass",
+    "rho-EOS, one token per pass", "auto", "auto, quantile 0.9", "auto, cheapest 1000", DEFAULT,
+    "auto, reread, grow, stop", f"{DEFAULT} + threshold 0.9", f"{DEFAULT} + dual cache",
+    f"{DEFAULT} + threshold 0.9 + dual cache", "stop at end + threshold 0.9",
+)  # fmt: skip
+CONFIRMED = (
+    "survival", DEFAULT, f"{DEFAULT} + dual cache", f"{DEFAULT} + threshold 0.9", "DAEDAL",
+    "DAEDAL, one token per pass", "rho-EOS", "rho-EOS, one token per pass",
+)  # fmt: skip
+OTHER_PARTS = (
+    "rho-EOS, released signal", "coin flip", "entropy bound 0.1, by margin", "secant", "survival, grow when full",
+    "survival + two tokens per pass", "survival + factor", "survival + SlowFast", "survival + Prophet",
+    "survival + stable margin", "survival + threshold 0.9 + feature cache", "stop at end + threshold 0.9",
+    "stop at end + threshold 0.9 + dual cache",
+)  # fmt: skip
+
+
+def table_of(head: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
+    """Return a Markdown table; the first columns are aligned to the left."""
+    alignment = "---|" * text_columns + "---:|" * (len(head) - text_columns)
+    return "\n".join([f"| {' | '.join(head)} |", f"|{alignment}", *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def front() -> str:
+    """Return the table of README: accuracy, work and time of the main recipes, from one run in batches."""
+    arms = {arm: _all_models(arm, BATCH_SPEED) for arm in FRONT}
+    fixed = arms[FIXED]
+    rows = []
+    for arm, answers in arms.items():
+        means = [total_cost(answers, cost) / len(answers) for cost in COSTS]
+        seconds = total_seconds(answers) / len(answers)
+        rows.append([
+            TITLES[arm], f"{100 * sum(answer.correct for answer in answers) / len(answers):.1f}%",
+            *(f"{mean:,.0f}" for mean in means), f"{seconds:.4f}",
+            f"{total_seconds(fixed) / len(fixed) / seconds:.1f}x",
+        ])  # fmt: skip
+    ((hardware, dtype, batch_size),) = {(answer.hardware, answer.dtype, answer.rows) for answer in fixed}
+    head = ("recipe", "accuracy", "forward passes", "tokens computed", "seconds per answer", "speed-up")
+    return "\n".join([
+        table_of(head, rows),
+        "",
+        f"Means per answer of four embedded models (5M parameters), {len(fixed) // len(MODELS):,} test prompts each, "
+        f"in batches of {batch_size} on one {hardware} ({dtype}). All rows are from one run, "
+        "`benchmarks/records/batch-speed`. [Other settings](docs/measured/seconds.md).",
+    ])  # fmt: skip
+
+
+def _all_models(arm: str, folder: Path) -> list[Answer]:
+    """Return the answers of an arm by all models."""
+    return [answer for model in MODELS for answer in answers_of(model, recipe_of(arm), folder=folder)]
 
 
 def families() -> str:
-    """Accuracy on the fixed canvas, family by family."""
-    lines = [
-        f"| model | prompts of each | {' | '.join(BENCHMARKS)} | mean |",
-        "|---|---:|" + "---:|" * (len(BENCHMARKS) + 1),
-    ]
+    """Return the accuracy on the fixed canvas by family."""
+    rows = []
     for model in MODELS:
         shares = accuracy(model)
         cells = [*shares.values(), sum(shares.values()) / len(shares)]
-        lines.append(f"| {model} | {asked(model)} | {' | '.join(f'{cell:.3f}' for cell in cells)} |")
-    return "\n".join(lines)
+        rows.append([model, *(f"{cell:.3f}" for cell in cells)])
+    return table_of(["model", *BENCHMARKS, "mean"], rows)
 
 
 def canvas() -> str:
-    """Fixed, predicted and fixed at the mean prediction."""
+    """Return the comparison of the fixed canvas, the prediction, and a fixed canvas of the mean prediction."""
     records, titles = list[Answer](), dict[Recipe, str]()
     for model in MODELS:
-        predictions = answers_of(model, recipe_of("survival"))
-        mean = fixed_at(predictions)
-        named = {FIXED: recipe_of(FIXED), "survival": recipe_of("survival"), "fixed at the mean prediction": mean}
-        for title, recipe in named.items():
+        mean = fixed_at(answers_of(model, recipe_of("survival")))
+        arms = {FIXED: recipe_of(FIXED), "survival": recipe_of("survival"), "fixed at the mean prediction": mean}
+        for title, recipe in arms.items():
             titles[recipe] = title
             records += answers_of(model, recipe)
-    return recipe_table(records, titles=titles).markdown()
+    table = recipe_table(records, titles=titles)
+    names = ("model", "recipe", "mean slots", "accuracy", "difference", "truncated", "tokens computed")
+    columns = [list(table.columns).index(name) for name in names]
+    return table_of(names, ([row[at] for at in columns] for row in table.rows), text_columns=2)
 
 
 def parts() -> str:
-    """Every decoding part, alone and together, on the base pair: all of one run a model."""
-    titles = {recipe_of(arm): arm for arm in GROUPS["parts"].arms}
-    records: list[Answer] = []
-    for model in BASE:
-        for recipe in titles:
-            records += answers_of(model, recipe, folder=PARTS)
-    return recipe_table(records, titles=titles).markdown()
+    """Return the decoding parts on both base models together, each from one run per model."""
+    rows = []
+    for arm in GROUPS["parts"].arms:
+        if arm in OTHER_PARTS:
+            continue
+        base, other = list[Answer](), list[Answer]()
+        for model in BASE:
+            answers = [answers_of(model, recipe_of(name), folder=PARTS) for name in (FIXED, arm)]
+            fixed_answers, arm_answers = on_shared_samples(*answers)
+            base += fixed_answers
+            other += arm_answers
+        correct = [[answer.correct for answer in answers] for answers in (base, other)]
+        difference = 100 * (sum(correct[1]) - sum(correct[0])) / len(other)
+        compared = f"{difference:+.1f}, p {paired_p(*correct):.1g}" if arm != FIXED else ""
+        work = [total_cost(other, cost) / total_cost(base, cost) for cost in COSTS]
+        rows.append([
+            arm, f"{100 * sum(correct[1]) / len(other):.1f}", compared, f"{work[0]:.2f}", f"{work[1]:.3f}",
+            f"{total_seconds(other) / total_seconds(base):.2f}",
+        ])  # fmt: skip
+    return table_of(("recipe", "accuracy", "difference", "forward passes", "tokens computed", "seconds"), rows)
 
 
 def chosen() -> str:
-    """Every candidate for the default, on validation prompts."""
-    return _on_all_models("validation", GROUPS["choose"].arms)
+    """Return every candidate for the default on validation prompts, with the result of the rule."""
+    rows = []
+    for arm in GROUPS["choose"].arms:
+        compared = {model: compare_with_fixed(model, arm, "validation") for model in MODELS}
+        known = {model: result for model, result in compared.items() if result is not None}
+        worst = min(known, key=lambda model: known[model].points)
+        tokens = sum(result.tokens for result in known.values()) / len(known)
+        verdict = "allowed" if known[worst].points >= 0 else "not allowed"
+        verdict = {DEFAULT: "**default**", FIXED: ""}.get(arm, verdict)
+        worst_cells = [f"{known[worst].points:+.1f}", worst] if arm != FIXED else ["", ""]
+        rows.append((tokens, [arm, *worst_cells, f"{tokens:.3f}", verdict]))
+    head = ("recipe", "lowest difference", "model", "tokens computed", "rule")
+    return table_of(head, (row for _, row in sorted(rows, key=lambda item: item[0])))
 
 
 def lengths() -> str:
-    """Every way to choose a length, by what it gains or loses and what it costs, on test prompts."""
-    return _on_all_models("test", [arm for arm in ARMS if arm in (*LENGTHS, *GROUPS["choose"].arms)])
+    """Return the length policies on test prompts: difference in accuracy and tokens computed by model."""
+    return _by_model("test", LENGTHS)
 
 
 def confirmed() -> str:
     """Return the default, the paper and its peers on prompts that were decoded after all choices were final."""
-    return _on_all_models(UNSEEN, [*GROUPS["confirm"].arms, *GROUPS["peers"].arms])
+    return _by_model(UNSEEN, CONFIRMED)
 
 
-def front() -> str:
-    """The fixed canvas, the paper, its nearest peer and the default, over the four models together."""
-    lines = ["| length | accuracy | passes | columns | seconds |", "|---|---:|---:|---:|---:|"]
-    fixed, fixed_timed = (_together(FIXED, folder) for folder in (RECORDS, SPEED))
-    for arm, title in FRONT.items():
-        own, own_timed = (_together(arm, folder) for folder in (RECORDS, SPEED))
-        shares = [total_cost(own, cost) / total_cost(fixed, cost) for cost in COSTS]
-        time = ""
-        if len(own_timed) == len(fixed_timed):
-            mine, theirs = (total_seconds(found) / len(found) for found in (own_timed, fixed_timed))
-            time = f"{mine:.1f}" if arm == FIXED else f"{mine:.1f} ({theirs / mine:.1f}x)"
-        right = 100 * sum(answer.correct for answer in own) / len(own)
-        lines.append(f"| {title} | {right:.1f}% | {shares[0]:.2f} | {shares[1]:.2f} | {time} |")
-    (where,) = {f"{answer.hardware}, {answer.dtype}" for answer in fixed_timed}
-    return "\n".join(
-        [
-            *lines,
-            "",
-            f"The four embedded models together. Passes and columns are shares of the fixed canvas's, probes "
-            f"included; {len(fixed) // len(MODELS):,} test prompts a model: `benchmarks/records/study`. "
-            f"Seconds a sample, one prompt at a time: {where}, {len(fixed_timed) // len(MODELS)} prompts a "
-            f"model: `benchmarks/records/speed`.",
-        ]
-    )
-
-
-def _together(arm: str, folder: Path) -> list[Answer]:
-    """The answers of all models."""
-    return [own for model in MODELS for own in answers_of(model, recipe_of(arm), folder=folder)]
-
-
-def _on_all_models(split: str, arms: Sequence[str]) -> str:
-    """A line per recipe, a column per model: points against the fixed canvas, p, and share of its columns."""
-    lines = [f"| recipe | {' | '.join(MODELS)} |", f"|---|{'---:|' * len(MODELS)}"]
+def _by_model(split: str, arms: Sequence[str]) -> str:
+    """Return a row per recipe and a column per model: difference, p, and share of the tokens of the fixed canvas."""
+    rows = []
     for arm in arms:
-        cells = [against_fixed(model, arm, split) for model in MODELS]
-        if not any(cells):
-            continue
-        shown = [f"{c.points:+.1f}, p {c.p:.1g}, {c.columns:.3f}" if c else "" for c in cells]
-        lines.append(f"| {arm} | {' | '.join(shown)} |")
-    return "\n".join(lines)
+        results = [compare_with_fixed(model, arm, split) for model in MODELS]
+        cells = [f"{r.points:+.1f}, p {r.p:.1g}, {r.tokens:.3f}" if r else "" for r in results]
+        if any(cells):
+            rows.append([arm, *cells])
+    return table_of(["recipe", *MODELS], rows)
 
 
 def paper() -> str:
-    """The paper's tables; seconds of batches, which were asked as many prompts as the rest."""
-    return "\n\n".join(made.markdown() for made in paper_tables(study(), timed(BATCH_SPEED)))
+    """Return the paper's tables; seconds are of one prompt at a time on a GPU, as in the paper."""
+    return "\n\n".join(table.markdown() for table in paper_tables(study(), timed(GPU_SPEED)))
+
+
+def speed(folder: Path) -> str:
+    """Return the seconds per answer of the timed arms by model, with the speed-up over the fixed canvas."""
+    all_fixed = _all_models(FIXED, folder)
+    rows = []
+    for arm in GROUPS["speed"].arms:
+        cells = []
+        for model in MODELS:
+            fixed, answers = (answers_of(model, recipe_of(name), folder=folder) for name in (FIXED, arm))
+            base, other = on_shared_samples(fixed, answers)
+            if other and len(other) == len(fixed):
+                seconds = [total_seconds(records) / len(records) for records in (base, other)]
+                cells.append(f"{seconds[1]:.3g} ({seconds[0] / seconds[1]:.1f}x)")
+        if len(cells) == len(MODELS):
+            answers = _all_models(arm, folder)
+            work = [total_cost(answers, cost) / total_cost(all_fixed, cost) for cost in COSTS]
+            rows.append([TITLES[arm], *cells, f"{work[0]:.2f}", f"{work[1]:.3f}"])
+    return table_of(["recipe", *MODELS, "forward passes", "tokens computed"], rows)
 
 
 @lru_cache(maxsize=1)
-def _readings() -> dict[str, str]:
-    return readings.tables()
+def _interpretations() -> dict[str, str]:
+    return interpretations.tables()
 
 
-def _read_as(name: str) -> str:
+def _interpretation_table(name: str) -> str:
     """Return a table of the interpretations of one probe."""
-    return _readings()[name]
-
-
-@lru_cache(maxsize=1)
-def _coverage() -> dict[str, str]:
-    return coverage.tables()
-
-
-def _covered(name: str) -> str:
-    """Return a table of the coverage of calibrated bounds."""
-    return _coverage()[name]
-
-
-def _speed(folder: Path) -> str:
-    """Seconds of the arms that were timed, alone on a machine and in one run, over all families."""
-    lines = ["| model | recipe | n | seconds a sample | passes | columns |", "|---|---|---:|---:|---:|---:|"]
-    for model in MODELS:
-        fixed = answers_of(model, recipe_of(FIXED), folder=folder)
-        for arm in GROUPS["speed"].arms:
-            base, own = on_shared_samples(fixed, answers_of(model, recipe_of(arm), folder=folder))
-            if own and len(own) == len(fixed):
-                mine, theirs = (total_seconds(records) / len(own) for records in (own, base))
-                work = [total_cost(own, cost) / total_cost(base, cost) for cost in COSTS]
-                lines.append(
-                    f"| {model} | {arm} | {len(own)} | {mine:.3g} ({theirs / mine:.1f}x) "
-                    f"| {work[0]:.2f} | {work[1]:.2f} |"
-                )
-    return "\n".join(lines)
+    return _interpretations()[name]
 
 
 def benched() -> dict[str, PassRecord]:
@@ -190,40 +240,34 @@ def benched() -> dict[str, PassRecord]:
     return {path.stem: read_passes(path) for path in sorted(BENCH.glob("*.json"))}
 
 
+def _by_shape() -> dict[str, list[PassRecord]]:
+    """Return the runs of each real shape; runs with stored weights come first."""
+    runs = sorted(benched().values(), key=lambda run: run.weights != "plain")
+    return {shape: own for shape in SHAPES if (own := [run for run in runs if run.shape == shape])}
+
+
 def bench() -> str:
-    """Every line of every run."""
-    shown = [f"**{name}.** {pass_tables.table(run)}" for name, run in benched().items()]
+    """Return the forward passes of every real shape."""
+    shown = [f"**{shape}**\n\n{pass_tables.shape_table(runs)}" for shape, runs in _by_shape().items()]
     if any(map(widths_of, benched().values())):
-        shown.append("![A full pass as it widens, beside the arithmetic](../figures/widths.png)")
+        shown.append("![Time and memory of a full forward pass by its width](../figures/widths.png)")
     return "\n\n".join(shown)
 
 
 def widths_of(run: PassRecord) -> list[PassLine]:
-    """Full passes of one run, by how wide they are."""
+    """Return the full forward passes of one run by width."""
     return [line for line in run.lines if line.line == "widths"]
 
 
 def bench_steps() -> str:
-    """From the authors' loop to a fast answer, a table a shape; nothing where no answer was measured."""
-    runs = benched()
-    made = []
-    for shape in dict.fromkeys(run.shape for run in runs.values()):
-        told = pass_tables.steps([run for run in runs.values() if run.shape == shape])
-        made += [f"**{shape}**, seconds of an answer.\n\n{told}"] if told else []
-    return "\n\n".join(made) or "No run of whole answers is kept yet."
+    """Return the seconds per answer from the authors' loop to the fastest recipe, with a column per shape."""
+    return pass_tables.steps_table(_by_shape()) or "No run of whole answers is kept yet."
 
 
 def bench_recipes() -> str:
-    """Seconds of recipes on the embedded models, now and at an earlier commit, a table a run."""
-    runs = {name: run for name, run in benched().items() if run.shape == "embedded"}
-    before = runs.pop(EMBEDDED_BEFORE)
-    told = [
-        f"**{name}**: {run.hardware}, {run.dtype}, {run.settings['rows']} rows through "
-        f"{run.settings['slots']} slots.\n\n{pass_tables.against(run, before)}"
-        for name, run in runs.items()
-        if any(line.case.endswith(", fixed") for line in run.lines)
-    ]
-    return "\n\n".join(told) or "No run of recipes is kept yet."
+    """Return the seconds of whole batches by recipe on the embedded models."""
+    run = benched().get(EMBEDDED)
+    return pass_tables.recipes_table(run) if run else "No run of recipes is kept yet."
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -234,44 +278,45 @@ TABLES: dict[str, Callable[[], str]] = {
     "chosen": chosen,
     "lengths": lengths,
     "confirmed": confirmed,
-    "fast": lambda: fast.candidates(fast.read("validation")),
-    "fast-confirmed": fast.confirmation_kept,
-    "begun": lambda: begun.table(begun.read()),
+    "fast": fast.page_candidates,
+    "fast-confirmed": fast.page_confirmation,
+    "partial-answers": lambda: partial_answers.table(partial_answers.read()),
     "float8": FLOAT8.table,
-    "opening": OPENING.table,
+    "probe-cache": PROBE_CACHE.table,
     "paper": paper,
-    "speed": partial(_speed, SPEED),
-    "batch-speed": partial(_speed, BATCH_SPEED),
+    "speed": partial(speed, SPEED),
+    "gpu-speed": partial(speed, GPU_SPEED),
+    "batch-speed": partial(speed, BATCH_SPEED),
     "bench": bench,
     "bench-steps": bench_steps,
     "bench-recipes": bench_recipes,
-    "scale": scale_tables.kept,
+    "coverage": coverage.page_table,
+    "scale": scale_tables.page_table,
+    "scale-limits": scale_tables.page_limits,
     "scaling": scaling.kept,
-    "scale-limits": scale_tables.kept_limits,
-    "serving-order": order.table,
+    "serving-order": partial(order.table, order.PAGE_OVERTAKING),
     "serving": lambda: serving_tables(SERVING),
     "routing": lambda: routing_table(read_serving(SERVING / f"{ROUTING}.json")),
     "records": catalogue.records,
     "models": catalogue.models,
     "training-runs": catalogue.training_runs,
-    **{name: partial(_read_as, name) for name in readings.TABLES},
-    **{name: partial(_covered, name) for name in ("covered-own", "covered-reference", "covered-chance")},
+    **{name: partial(_interpretation_table, name) for name in interpretations.TABLES},
 }
 
 
 def written(page: str) -> str:
-    """The page with its tables as the records have them."""
-    return PLACE.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n\n{found[3]}", page)
+    """Return a page with its tables written from the records."""
+    return PLACE.sub(lambda place: f"{place[1]}\n{TABLES[place[2]]()}\n\n{place[3]}", page)
 
 
-# Every page with a place for a table.
+# Every page that may contain a table.
 PAGES = [DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 
 def main() -> None:
-    """Write every page, or say which do not show what the records say."""
+    """Write every page, or report the pages whose tables differ from the records."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; 1 if a page differs")
+    parser.add_argument("--check", action="store_true", help="do not write; exit status 1 if a page differs")
     check = parser.parse_args().check
     stale = [path for path in PAGES if written(path.read_text()) != path.read_text()]
     for path in stale:

@@ -1,4 +1,4 @@
-"""Paired: the same prompts answered in two ways, which of the answers are right and which are the same."""
+"""Paired comparisons: the same prompts answered in two ways, with correctness and equality of each answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 import lastword
 from benchmarks.arms import MODELS
@@ -20,35 +20,31 @@ from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import RECIPES
 
 Flags = Annotated[str, Field(pattern="^[01]+$", max_length=100_000)]
+ScoredText = tuple[bool, str]  # whether an answer is correct, and its text
 
 
 class Strict(BaseModel):
-    """Nothing unknown is read."""
+    """The base class of records, which rejects unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Compared(Strict):
+class PairedResult(Strict):
     """The results of a model: a character per prompt, in the order of families."""
 
     model: str
-    before: Flags  # right the first way
-    after: Flags  # right the second way
-    same: Flags  # the same text
+    before: Flags  # correct the first way
+    after: Flags  # correct the second way
+    same: Flags  # equal texts
 
     @classmethod
-    def of(
-        cls,
-        model: str,
-        before: Sequence[tuple[bool, str]],  # right, and the text
-        after: Sequence[tuple[bool, str]],
-    ) -> Compared:
-        """Answers to the same prompts, in the same order."""
+    def of(cls, model: str, before: Sequence[ScoredText], after: Sequence[ScoredText]) -> PairedResult:
+        """Compare answers to the same prompts, in the same order."""
         return cls(
             model=model,
-            before=_flags([right for right, _ in before]),
-            after=_flags([right for right, _ in after]),
-            same=_flags([one[1] == other[1] for one, other in zip(before, after, strict=True)]),
+            before=_flags([correct for correct, _ in before]),
+            after=_flags([correct for correct, _ in after]),
+            same=_flags([first[1] == second[1] for first, second in zip(before, after, strict=True)]),
         )
 
 
@@ -58,71 +54,74 @@ class Record(Strict):
     recipe: str
     split: Literal["validation"]
     per_family: Annotated[int, Field(ge=1)]
-    surroundings: dict[str, str | dict[str, str]]
-    models: list[Compared]
+    # Older records have the second name.
+    environment: Annotated[
+        dict[str, str | dict[str, str]], Field(validation_alias=AliasChoices("environment", "surroundings"))
+    ]
+    models: list[PairedResult]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two ways to answer, what they are called, and where their record is kept."""
+    """Two ways to answer, their titles, and the path of the kept record."""
 
     path: Path
     before: str
     after: str
-    # A model's name, the recipe, prompts of a family, and rows at once
-    compare: Callable[[str, Recipe, int, int], Compared]
+    # Arguments: name of the model, recipe, prompts per family, batch size
+    compare: Callable[[str, Recipe, int, int], PairedResult]
 
     def read(self, path: Path | None = None) -> Record:
-        """The record that is kept, or another."""
+        """Return the kept record, or the one in another file."""
         return Record.model_validate_json(read_bytes(path or self.path))
 
     def table(self, record: Record | None = None) -> str:
-        """Return a line per model and one for all: accuracy both ways, prompts won and lost, texts that are equal."""
-        own = (record or self.read()).models
+        """Return a row per model and one for all: accuracy both ways, prompts won and lost, and equal texts."""
+        results = (record or self.read()).models
         lines = [
-            f"| model | prompts | {self.before} | {self.after} | points | won, lost | p | same text |",
+            f"| model | prompts | {self.before} | {self.after} | difference | won, lost | p | same text |",
             "|---|---:|---:|---:|---:|---:|---:|---:|",
         ]
-        joined = Compared(
+        total = PairedResult(
             model="all",
-            before="".join(one.before for one in own),
-            after="".join(one.after for one in own),
-            same="".join(one.same for one in own),
+            before="".join(result.before for result in results),
+            after="".join(result.after for result in results),
+            same="".join(result.same for result in results),
         )
-        for one in [*own, joined]:
-            then, now = ([flag == "1" for flag in flags] for flags in (one.before, one.after))
-            count = len(then)
-            won = sum(is_right and not was for was, is_right in zip(then, now))
-            lost = sum(was and not is_right for was, is_right in zip(then, now))
+        for result in [*results, total]:
+            before, after = ([flag == "1" for flag in flags] for flags in (result.before, result.after))
+            count = len(before)
+            won = sum(second and not first for first, second in zip(before, after))
+            lost = sum(first and not second for first, second in zip(before, after))
             lines.append(
-                f"| {one.model} | {count} | {100 * sum(then) / count:.1f} | {100 * sum(now) / count:.1f} "
-                f"| {100 * (won - lost) / count:+.2f} | {won}, {lost} | {paired_p(then, now):.2g} "
-                f"| {100 * one.same.count('1') / count:.1f}% |"
+                f"| {result.model} | {count} | {100 * sum(before) / count:.1f} | {100 * sum(after) / count:.1f} "
+                f"| {100 * (won - lost) / count:+.2f} | {won}, {lost} | {paired_p(before, after):.2g} "
+                f"| {100 * result.same.count('1') / count:.1f}% |"
             )
         return "\n".join(lines)
 
-    def main(self, about: str) -> None:
-        """Parse, measure or print."""
-        parser = argparse.ArgumentParser(description=about.splitlines()[0])
-        parser.add_argument("what", choices=["run", "table"])
+    def main(self, description: str) -> None:
+        """Run the command line: measure and write a record, or print the table of one."""
+        parser = argparse.ArgumentParser(description=description.splitlines()[0])
+        parser.add_argument("command", choices=["run", "table"])
         parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
         parser.add_argument("--recipe", default="fast", choices=list(RECIPES))
         parser.add_argument("--per-family", type=int, default=100)
-        parser.add_argument("--rows", type=int, default=16)
+        parser.add_argument("--batch-size", type=int, default=16, help="prompts decoded at the same time")
         parser.add_argument("--out", type=Path, default=self.path)
-        given = parser.parse_args()
-        if given.what == "run":
-            recipe = Recipe.named(given.recipe)
+        options = parser.parse_args()
+        if options.command == "run":
+            recipe = Recipe.named(options.recipe)
             record = Record(
-                recipe=given.recipe,
+                recipe=options.recipe,
                 split="validation",
-                per_family=given.per_family,
-                surroundings=environment(lastword.load(given.models[0], device="cpu")),
-                models=[self.compare(name, recipe, given.per_family, given.rows) for name in given.models],
+                per_family=options.per_family,
+                environment=environment(lastword.load(options.models[0], device="cpu")),
+                models=[self.compare(name, recipe, options.per_family, options.batch_size) for name in options.models],
             )
-            write(given.out, record.model_dump_json(indent=1) + "\n")
-        print(self.table(self.read(given.out)))
+            write(options.out, record.model_dump_json(indent=1) + "\n")
+        print(self.table(self.read(options.out)))
 
 
-def _flags(found: Sequence[bool]) -> str:
-    return "".join("01"[flag] for flag in found)
+def _flags(values: Sequence[bool]) -> str:
+    return "".join("01"[value] for value in values)

@@ -1,6 +1,6 @@
-"""Write docs/reference/parts.md, every part with its cost and source: `python -m benchmarks.parts`.
+"""Write docs/reference/parts.md, the tables of all recipes and parts: `python -m benchmarks.parts`.
 
-It says what `lastword recipes` says, from the same table of names; `--check` only compares.
+The text comes from the classes of the parts, as in `lastword recipes`. `--check` only compares.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ REFERENCE = ROOT / "docs" / "reference"
 PAGE = REFERENCE / "parts.md"
 HEAD = """# Parts
 
-Every choice of a [recipe](recipe.md), by axis: its name on the command line, its settings with their
-defaults, what it costs and where it comes from. `python -m benchmarks.parts` writes this page from the code,
-a test compares it, and `lastword recipes` prints the same. Which to take is in [Choose](../choose.md).
+All recipes and parts by name, with their settings, defaults, cost and source, as `lastword recipes` prints them.
+[Choose](../choose.md) recommends parts.
 
-In text a part is `name:first-setting,setting=value`; one inside another that has settings of its own goes in
-brackets: `stop-at-end:(survival:512,interpretation=auto)`. `null` is what the model or the recipe says.
+A part is written `name:first-setting,setting=value`, with brackets around a part inside another part:
+`stop-at-end:(survival:512,interpretation=auto)`. The model supplies values that are `null`.
+`python -m benchmarks.parts` writes this page.
 """
 AXES = {
-    "length": "How many slots the answer gets: `length=`, `--length`.",
-    "unmask": "Which masks a pass fills: `unmask=`, `--unmask`.",
-    "commit": "When all that is left is filled at once: `commit=`, `--commit`.",
-    "cache": "Which columns are not computed again: `cache=`, `--cache`.",
+    "length": "The number of slots of an answer: `length=`, `--length`.",
+    "unmask": "The masks that a forward pass fills: `unmask=`, `--unmask`.",
+    "commit": "When to fill all remaining masks at once: `commit=`, `--commit`.",
+    "cache": "The columns that are not computed again: `cache=`, `--cache`.",
     "sampling": "How logits become tokens: `sampling=`; `--temperature`, `--top-p`, `--top-k`, `--guidance`.",
-    "schedule": "How many masks a pass fills, for rules that rank them: a setting of those rules.",
-    "estimate": "One number from a length distribution: a setting of `survival` and others.",
-    "interpretation": "Meaning of the end signal: a setting of `survival` and others; `--interpretation`.",
+    "schedule": "How many masks a forward pass fills: a setting of rules that rank masks.",
+    "estimate": "The number of slots for a length distribution: a setting of `survival`.",
+    "interpretation": "The meaning of the end signal: a setting of `survival`; `--interpretation`.",
 }
 
 
-def homes() -> dict[str, str]:
-    """Return the reference page of each name by its path in the code."""
+def reference_pages() -> dict[str, str]:
+    """Return the reference page of each class by its path in the code."""
     return {
         name: page.name
         for page in sorted(REFERENCE.glob("*.md"))
@@ -51,60 +51,67 @@ def homes() -> dict[str, str]:
 
 
 def row(*cells: str) -> str:
-    """A line of a table."""
+    """Return a line of a table."""
     return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
 
 
-def first_line(thing: Any) -> str:
+def first_line(documented: Any) -> str:
     """Return the first line of an object's docstring."""
-    return (inspect.getdoc(thing) or "").splitlines()[0]
+    return (inspect.getdoc(documented) or "").splitlines()[0]
 
 
-def described(name: str, cls: Any, pages: dict[str, str]) -> str:
-    """A part in a line, its name leading to its place in the reference."""
-    settings = ", ".join(f"{f.name}={to_text(f.default)}" for f in dataclasses.fields(cls))
+def part_cells(name: str, cls: Any, pages: dict[str, str]) -> list[str]:
+    """Return the cells of a part: its name, linked to its class, what it does, its cost and its source."""
+    settings = ", ".join(f"{field.name}={to_text(field.default)}" for field in dataclasses.fields(cls))
     path = f"{cls.__module__}.{cls.__qualname__}"
-    also = [f"`{alias}`" for alias in ALIASES.get(name, ())]
-    said = first_line(cls) + (f" Also {', '.join(also)}." if also else "")
-    said += f"<br>`{settings}`" if settings else ""
-    return row(f"[`{name}`]({pages[path]}#{path})", said, cls.cost_summary, cls.source)
+    aliases = ", ".join(f"`{alias}`" for alias in ALIASES.get(name, ()))
+    text = first_line(cls) + (f" Elsewhere {aliases}." if aliases else "")
+    text += f"<br>`{settings}`" if settings else ""
+    return [f"[`{name}`]({pages[path]}#{path})", text, cls.cost_summary, cls.source]
 
 
-def shorthand(name: str, made: Any) -> str:
-    """A name for parts put together, in a line."""
-    settings = ", ".join(f"{s.name}=null" for s in inspect.signature(made).parameters.values())
-    said = f"{first_line(made)} Short for `{to_text(made())}`.<br>`{settings}`"
-    return row(f"`{name}`", said, "that of its parts", "ours")
+def shorthand_cells(name: str, function: Any) -> list[str]:
+    """Return the cells of a name that stands for several parts."""
+    settings = ", ".join(f"{parameter}=null" for parameter in inspect.signature(function).parameters)
+    return [f"`{name}`", f"Short for `{to_text(function())}`.<br>`{settings}`", "that of its parts", "ours"]
+
+
+def part_table(axis: str, pages: dict[str, str]) -> list[str]:
+    """Return the lines of the table of an axis; a cost that all parts have in common is stated above it."""
+    cells = [part_cells(name, cls, pages) for name, cls in PARTS[axis].items()]
+    cells += [shorthand_cells(name, function) for name, function in SHORTHANDS.get(axis, {}).items()]
+    head, text = ["name", "what it does", "cost", "source"], AXES[axis]
+    costs = {cost for _, _, cost, _ in cells}
+    if len(costs) == 1 < len(cells):
+        text += f" Cost: {costs.pop()}."
+        cells, head = [[*line[:2], line[3]] for line in cells], [*head[:2], head[3]]
+    return [f"\n## {axis}\n", text + "\n", row(*head), "|---" * len(head) + "|", *(row(*line) for line in cells)]
 
 
 def written() -> str:
-    """The page as the code has it."""
-    lines = [HEAD, "## recipe\n", "Whole recipes: `recipe=`, `--recipe`.\n"]
-    lines += [row("name", "what it is"), "|---|---|"]
-    for name, named in RECIPES.items():
-        usual = " The default." if name == DEFAULT_RECIPE else ""
-        lines.append(row(f"`{name}`", f"{named.description}{usual}<br>`{Recipe.named(name).label()}`"))
-    pages = homes()
-    for axis, parts in PARTS.items():
-        lines += [f"\n## {axis}\n", AXES[axis] + "\n"]
-        lines += [row("name", "what it does", "cost", "source"), "|---|---|---|---|"]
-        lines += [described(name, cls, pages) for name, cls in parts.items()]
-        lines += [shorthand(name, made) for name, made in SHORTHANDS.get(axis, {}).items()]
+    """Return the text of the page."""
+    lines = [HEAD, "## recipe\n", "`recipe=`, `--recipe`.\n", row("name", "what it is"), "|---|---|"]
+    for name, recipe in RECIPES.items():
+        default = " The default." if name == DEFAULT_RECIPE else ""
+        lines.append(row(f"`{name}`", f"{recipe.description}{default}<br>`{Recipe.named(name).label()}`"))
+    pages = reference_pages()
+    for axis in PARTS:
+        lines += part_table(axis, pages)
     return "\n".join(lines) + "\n"
 
 
-def written_to(page: Path, text: str, words: str) -> None:
-    """The command of a page that is written: write it, or with `--check` say that it is another."""
-    parser = argparse.ArgumentParser(description=words.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; 1 if the page differs")
+def write_page(page: Path, text: str) -> None:
+    """Write a page and print its name if its text differs; with `--check`, print it and exit with status 1."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with status 1 if the page differs")
     check = parser.parse_args().check
-    stale = not page.exists() or page.read_text(encoding="utf-8") != text
-    if stale:
+    is_stale = not page.exists() or page.read_text(encoding="utf-8") != text
+    if is_stale:
         print(page.relative_to(ROOT))
         if not check:
             page.write_text(text, encoding="utf-8")
-    sys.exit(1 if check and stale else 0)
+    sys.exit(1 if check and is_stale else 0)
 
 
 if __name__ == "__main__":
-    written_to(PAGE, written(), __doc__ or "")
+    write_page(PAGE, written())

@@ -1,6 +1,6 @@
-"""The moving picture, a predicted and a fixed canvas racing: `python -m benchmarks.race [--measure]`.
+"""The animation of a predicted and a fixed canvas: `python -m benchmarks.race [--measure]`.
 
-The record is a real run of an embedded model. The picture has one clock: both canvases make the same passes.
+The record is a run of an embedded model. Both canvases advance by the same number of forward passes per frame.
 """
 
 from __future__ import annotations
@@ -27,56 +27,56 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 RECORD = Path(__file__).parent.parent / "docs" / "figures" / "race.json"
-MODEL, FAMILY, INDEX = "tiny-llada-instruct", "algebra", 15  # of the validation prompts
+MODEL, FAMILY, INDEX = "tiny-llada-instruct", "algebra", 15  # index of the validation prompt
 SLOTS = 256
 TITLES = {"predicted": "lastword: a canvas of the predicted length", "fixed": "a fixed canvas of {slots} slots"}
 
 PIXELS, DPI = (800, 430), 100
-STEP, FRAME_MS = 3, 100  # passes a frame, and how long it is shown
+STEP, FRAME_MS = 3, 100  # forward passes and duration of a frame
 FIRST_MS, LAST_MS, SHRINKS = 1500, 3500, 8
-LEFT, WIDTH, STRIP = 0.04, 0.92, 0.06  # of a strip, as shares of the picture
-LANES = {"predicted": 0.50, "fixed": 0.20}  # where their strips begin
-MASK, END, WORD, FRESH = "#D3D7DA", "#8B949B", BLUE, ORANGE  # a slot by what is in it
-KINDS = {WORD: "words", FRESH: "just written", END: "end tokens", MASK: "still blank"}
-SHADES = 8  # of every colour, from white
+LEFT, WIDTH, STRIP = 0.04, 0.92, 0.06  # position and size of a strip, as shares of the image
+LANES = {"predicted": 0.50, "fixed": 0.20}  # bottoms of the strips
+MASK, END, WORD, NEW = "#D3D7DA", "#8B949B", BLUE, ORANGE  # colours of slots
+KINDS = {WORD: "words", NEW: "new tokens", END: "end tokens", MASK: "masks"}
+SHADES = 8  # of every colour
 RENAMED = {
     "passes": "forward_passes",
     "columns": "tokens_computed",
     "probe_passes": "probe_forward_passes",
     "probe_columns": "probe_tokens_computed",
-}  # keys of records that are older than these names
+}  # names of fields in older records
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Return a record of the race, with old keys renamed."""
+    """Return a record of the race; old names of fields are replaced."""
     return json.loads(path.read_text(), object_hook=lambda data: {RENAMED.get(key, key): data[key] for key in data})
 
 
 def example() -> Example:
-    """The question: held out, and of those with a short answer that both canvases get right."""
+    """Return the prompt: a validation prompt with a short answer that is correct on both canvases."""
     return load_frozen("validation", FAMILY)[INDEX]
 
 
 def measure_race() -> dict[str, object]:
-    """The record: frames, survival curve and cost of both runs."""
-    asked = example()
+    """Return the record: frames, survival curve and cost of both runs."""
+    prompt = example()
     model: Any = lastword.load(MODEL, device="cpu")
-    message = [{"role": "user", "content": asked.prompt}]
+    message = [{"role": "user", "content": prompt.prompt}]
     recipes = {"predicted": Recipe(), "fixed": Recipe(length=lastword.Fixed(SLOTS))}
     runs = {}
     for name, recipe in recipes.items():
         answer = lastword.generate(model, message, recipe=recipe, frames=True)
-        if not FAMILIES[FAMILY].score(asked, answer.text or ""):
-            raise SystemExit(f"the {name} canvas answers wrongly ({answer.text!r}): ask another")
+        if not FAMILIES[FAMILY].score(prompt, answer.text or ""):
+            raise SystemExit(f"the answer on the {name} canvas is wrong ({answer.text!r}); choose another prompt")
         runs[name] = _kept(answer)
-    return {"model": MODEL, "prompt": asked.prompt, "slots": SLOTS, "runs": runs}
+    return {"model": MODEL, "prompt": prompt.prompt, "slots": SLOTS, "runs": runs}
 
 
 def _kept(answer: Generation) -> dict[str, Any]:
-    """Return the fields of a run that are drawn; every machine computes the same."""
-    told = {**answer.to_data(), "finish": answer.finish.value, "prompt": answer.prompt_text, "seconds": 0.0}
+    """Return the fields of a run that are drawn; they do not depend on the machine."""
+    details = {**answer.to_data(), "finish": answer.finish.value, "prompt": answer.prompt_text, "seconds": 0.0}
     assert answer.frames is not None
-    kept = run(answer.frames, answer.lengths, told)
+    kept = run(answer.frames, answer.lengths, details)
     for frame in kept["frames"]:
         frame["set"] = [[slot, text] for slot, text, *_ in frame["set"]]
     return {name: kept[name] for name in ("text", "horizon", "end", "lengths", "ledger", "frames")}
@@ -86,14 +86,14 @@ def _kept(answer: Generation) -> dict[str, Any]:
 class Moment:
     """A canvas after some forward passes."""
 
-    texts: tuple[str | None, ...]  # a slot each; None: a mask, empty: an end token
+    texts: tuple[str | None, ...]  # of each slot; None: a mask, empty: an end token
     forward_passes: int
     tokens_computed: int
     done: bool
 
 
 class Lane:
-    """A run as it can be shown: the canvas after every pass, the probe counted."""
+    """A run: the canvas after every forward pass, the probe included."""
 
     def __init__(self, kept: dict[str, Any], slots: int) -> None:
         ledger = kept["ledger"]
@@ -105,28 +105,28 @@ class Lane:
 
     def _moments(self, frames: Sequence[dict[str, Any]]) -> Iterator[Moment]:
         texts = list[str | None]()
-        passes, columns = self.probed
+        passes, tokens = self.probed
         for frame in frames:
             slots = frame["slots"]
             texts = [*texts, *[None] * slots][:slots]
             for slot, text in frame["set"]:
                 texts[slot] = text
-            spent = (frame["forward_passes"] + passes, frame["tokens_computed"] + columns)
-            yield Moment(tuple(texts), *spent, done=frame is frames[-1])
+            cost = (frame["forward_passes"] + passes, frame["tokens_computed"] + tokens)
+            yield Moment(tuple(texts), *cost, done=frame is frames[-1])
 
     def at(self, passes: int) -> Moment:
-        """Return the canvas after some passes of decoding; a finished one does not change."""
+        """Return the canvas after some forward passes; a finished canvas does not change."""
         return self.moments[min(passes, len(self.moments) - 1)]
 
-    def shown(self, moment: Moment) -> str:
-        """As much of the answer as there is, a dot for every mask in it."""
+    def text_at(self, moment: Moment) -> str:
+        """Return the text of the answer, with a dot for every mask."""
         texts = moment.texts[: self.written]
         return "".join("\N{MIDDLE DOT}" if text is None else text for text in texts)
 
 
 def moments(kept: dict[str, Any], step: int = STEP) -> Iterator[tuple[int, dict[str, Moment]]]:
-    """Yield each picture with its milliseconds: both blank, one cut to its length, then pass by pass."""
-    lanes = {name: Lane(own, kept["slots"]) for name, own in kept["runs"].items()}
+    """Yield each frame with its milliseconds: blank canvases, the shortening of one, then the forward passes."""
+    lanes = {name: Lane(run, kept["slots"]) for name, run in kept["runs"].items()}
     blank = {name: lane.blank for name, lane in lanes.items()}
     yield FIRST_MS, blank
     slots, horizon = kept["slots"], lanes["predicted"].horizon
@@ -141,20 +141,20 @@ def moments(kept: dict[str, Any], step: int = STEP) -> Iterator[tuple[int, dict[
 
 
 def draw_race(record: Path) -> None:
-    """The moving picture beside its record."""
+    """Draw the animation of a record and write it to the folder of the record."""
     kept = read_record(record)
     with styled():
-        drawn = [*_drawn(kept)]
-    images, made = [image for _, image in drawn], BytesIO()
+        drawn = [*_draw_frames(kept)]
+    images, content = [image for _, image in drawn], BytesIO()
     images[0].save(
-        made, "GIF", save_all=True, append_images=images[1:], loop=0, optimize=False,
-        duration=[shown for shown, _ in drawn],
+        content, "GIF", save_all=True, append_images=images[1:], loop=0, optimize=False,
+        duration=[milliseconds for milliseconds, _ in drawn],
     )  # fmt: skip
-    write(record.with_suffix(".gif"), made.getvalue())
+    write(record.with_suffix(".gif"), content.getvalue())
 
 
-def _drawn(kept: dict[str, Any]) -> Iterator[tuple[int, Image]]:
-    """Every frame, and for how long it is shown."""
+def _draw_frames(kept: dict[str, Any]) -> Iterator[tuple[int, Image]]:
+    """Yield the duration and the image of each frame."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
@@ -162,15 +162,15 @@ def _drawn(kept: dict[str, Any]) -> Iterator[tuple[int, Image]]:
     figure.set_dpi(DPI)
     canvas: Any = FigureCanvasAgg(figure)
     stage = Stage(figure, kept)
-    for shown, now in moments(kept):
+    for milliseconds, now in moments(kept):
         stage.show(now)
         canvas.draw()
         image = Image.frombuffer("RGBA", PIXELS, canvas.buffer_rgba()).convert("RGB")
-        yield shown, image.quantize(palette=_palette(), dither=Image.Dither.NONE)
+        yield milliseconds, image.quantize(palette=_palette(), dither=Image.Dither.NONE)
 
 
 def _palette() -> Image:
-    """The colours of the picture and their way to white: few, so that frames are small."""
+    """Return a palette with shades of the colours; few colours keep the file small."""
     from matplotlib.colors import to_rgb
     from PIL.Image import new
 
@@ -187,21 +187,21 @@ def _palette() -> Image:
 
 
 class Stage:
-    """The picture: question, survival curve, and below it the two canvases on the same slots."""
+    """The image: the prompt, the survival curve, and below it the two canvases with aligned slots."""
 
     def __init__(self, figure: Any, kept: dict[str, Any]) -> None:
         figure.set_layout_engine("none")
         self._figure, self._slots = figure, kept["slots"]
-        self._lanes = {name: Lane(own, kept["slots"]) for name, own in kept["runs"].items()}
+        self._lanes = {name: Lane(run, kept["slots"]) for name, run in kept["runs"].items()}
         self._before: dict[str, Moment] = {}
         question = "\n".join(wrap(" ".join(kept["prompt"].split()), 100)[:2])
-        self._say(0.965, question, size=11, va="top")
-        self._say(0.02, f"{kept['model']}, one token a pass", SOFT, 8.5)
-        self._saved = self._say(0.42, "", BLUE, 12.5, LEFT + WIDTH, ha="right", weight="bold")
+        self._write(0.965, question, size=11, va="top")
+        self._write(0.02, f"{kept['model']}, one token per forward pass", SOFT, 8.5)
+        self._saved = self._write(0.42, "", BLUE, 12.5, LEFT + WIDTH, ha="right", weight="bold")
         for place, (colour, name) in enumerate(KINDS.items()):
             at = 0.48 + 0.125 * place
-            self._say(0.02, "\N{BLACK SQUARE}", colour, 11, at)
-            self._say(0.02, name, SOFT, 8.5, at + 0.021)
+            self._write(0.02, "\N{BLACK SQUARE}", colour, 11, at)
+            self._write(0.02, name, SOFT, 8.5, at + 0.021)
         self._curve(kept["runs"]["predicted"])
         self._strips, self._counts, self._texts = {}, {}, {}
         for name, bottom in LANES.items():
@@ -212,11 +212,13 @@ class Stage:
                 interpolation="nearest",
             )  # fmt: skip
             above = bottom + STRIP + 0.015
-            self._say(above, TITLES[name].format(slots=self._slots), size=10.5, weight="bold")
-            self._counts[name] = self._say(above, "", size=10.5, at=LEFT + WIDTH, ha="right")
-            self._texts[name] = self._say(bottom - 0.02, "", size=9, family="DejaVu Sans Mono", va="top")
+            self._write(above, TITLES[name].format(slots=self._slots), size=10.5, weight="bold")
+            self._counts[name] = self._write(above, "", size=10.5, at=LEFT + WIDTH, ha="right")
+            self._texts[name] = self._write(bottom - 0.02, "", size=9, family="DejaVu Sans Mono", va="top")
 
-    def _say(self, height: float, text: str, colour: str = INK, size: float = 9, at: float = LEFT, **more: Any) -> Any:
+    def _write(
+        self, height: float, text: str, colour: str = INK, size: float = 9, at: float = LEFT, **more: Any
+    ) -> Any:
         return self._figure.text(at, height, text, color=colour, fontsize=size, **more)
 
     def _axis(self, bottom: float, height: float) -> Axes:
@@ -226,7 +228,7 @@ class Stage:
         return ax
 
     def _curve(self, kept: dict[str, Any]) -> None:
-        """Draw the survival curve above the strips; the line is where the canvas is cut."""
+        """Draw the survival curve above the strips; the vertical line is the planned length."""
         ax = self._axis(0.68, 0.17)
         survival, horizon = kept["lengths"]["survival"], kept["horizon"]
         ax.fill_between(range(len(survival)), survival, step="post", color=BLUE, alpha=0.2, linewidth=0)
@@ -236,32 +238,32 @@ class Stage:
         ax.set(xticks=(0, self._slots), yticks=(), xticklabels=("", f"{self._slots} slots"))
         ax.get_xticklabels()[-1].set_horizontalalignment("right")
         ax.spines["left"].set_visible(False)
-        said = "one pass over the blank canvas:\nhow likely the answer goes on past each slot"
-        ax.text(self._slots, 1, said, ha="right", va="top", fontsize=10)
+        caption = "one forward pass over the blank canvas:\nprobability that the answer is longer than k slots"
+        ax.text(self._slots, 1, caption, ha="right", va="top", fontsize=10)
 
     def show(self, now: dict[str, Moment]) -> None:
-        """Draw the current canvases; tokens written since the last picture stand out."""
+        """Draw the current canvases and highlight the tokens written since the last frame."""
         from matplotlib.colors import to_rgb
 
         for name, moment in now.items():
             before = self._before[name].texts if name in self._before else ()
             row = [to_rgb("white")] * self._slots
             for slot, text in enumerate(moment.texts):
-                fresh = slot < len(before) and before[slot] is None and text is not None
+                new = slot < len(before) and before[slot] is None and text is not None
                 kind = MASK if text is None else WORD if text else END
-                row[slot] = to_rgb(FRESH if fresh and not moment.done else kind)
+                row[slot] = to_rgb(NEW if new and not moment.done else kind)
             self._strips[name].set_data([row])
             mark = "done: " if moment.done else ""
-            passes = "1 pass" if moment.forward_passes == 1 else f"{moment.forward_passes} passes"
-            self._counts[name].set_text(f"{mark}{passes}, {moment.tokens_computed:,} columns")
+            passes = "1 forward pass" if moment.forward_passes == 1 else f"{moment.forward_passes} forward passes"
+            self._counts[name].set_text(f"{mark}{passes}, {moment.tokens_computed:,} tokens computed")
             self._counts[name].set_color(BLUE if moment.done else INK)
-            self._texts[name].set_text("\n".join(self._wrapped(self._lanes[name].shown(moment))))
+            self._texts[name].set_text("\n".join(self._wrapped(self._lanes[name].text_at(moment))))
             self._before[name] = moment
         if all(moment.done for moment in now.values()):
             share = now["predicted"].tokens_computed / now["fixed"].tokens_computed
             same = len({lane.text for lane in self._lanes.values()}) == 1
-            answer = "the same answer" if same else "a right answer"
-            self._saved.set_text(f"{answer} for {share:.0%} of the columns")
+            answer = "the same answer" if same else "a correct answer"
+            self._saved.set_text(f"{answer} for {share:.0%} of the tokens computed")
 
     def _wrapped(self, text: str) -> list[str]:
         lines = [part for line in text.splitlines() for part in wrap(line, 112) or [""]]
@@ -269,9 +271,9 @@ class Stage:
 
 
 def main() -> None:
-    """Measure if asked, then draw."""
+    """Measure the record if necessary, then draw it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--measure", action="store_true", help="make the record anew")
+    parser.add_argument("--measure", action="store_true", help="measure the record again")
     if parser.parse_args().measure or not RECORD.is_file():
         RECORD.write_text(json.dumps(measure_race()) + "\n")
     draw_race(RECORD)

@@ -4,10 +4,10 @@
     python -m benchmarks.scaling --workers 1 2 4 8
     python -m benchmarks.scaling --prompts 40 --workers 1 2  to test the script
 
-Compares "longest predicted first" with "round robin", which assigns prompts to workers beforehand. The clock
-runs while the workers decode; they are loaded and warm. Efficiency is the time of one worker divided by n
-times the time of n workers; idle is the share of time in which workers had nothing to do. Needs only the core
-package. Run it on an idle machine.
+Compares "longest predicted first" with "round robin", which assigns prompts to workers in advance. Only decoding
+is timed; the workers have loaded the model and decoded some prompts before. Efficiency is the time of one worker
+divided by n times the time of n workers; idle is the share of time in which workers had no work. Run it on an idle
+machine.
 
 If there are more workers than cores, the seconds say nothing about n cores, but the CPU seconds of each
 worker do: n cores would wait for the busiest worker, if cores do not slow each other down. `own_core` is the
@@ -40,7 +40,7 @@ from lastword.tasks import BENCHMARKS, load_frozen
 
 RECORDS = Path(__file__).parent / "records" / "scaling"
 MODEL = "tiny-llada-base"
-ROWS = 8
+BATCH_SIZE = 8
 PREDICTED, ROUND_ROBIN = "predicted", "round robin"
 
 Requests = dict[str, GenerationRequest]
@@ -65,14 +65,14 @@ class MeasuredPool(WorkerPool):
 
 
 class UnplannedPool(MeasuredPool):
-    """A pool that hands out prompts in the given order, without probes."""
+    """A pool that distributes prompts in the given order, without probes."""
 
     def _plan_order(self, requests: Any, recipe: Recipe, max_batch_size: int) -> Any:
         return WorkQueue(range(len(requests)), max_size=max_batch_size * QUEUE_FACTOR), requests
 
 
 def requests_of(model: Any, count: int) -> Requests:
-    """Return `count` frozen validation prompts, the families in turn."""
+    """Return `count` frozen validation prompts, families in turn."""
     families = [load_frozen("validation", family) for family in BENCHMARKS]
     examples = [example for turn in zip(*families) for example in turn][:count]
     if len(examples) < count:
@@ -86,7 +86,7 @@ def requests_of(model: Any, count: int) -> Requests:
 
 
 def measured(source: ModelSource, count: int, workers: int, order: str, recipe: Recipe) -> dict[str, Any]:
-    """Return the seconds from the first request to the last reply, and the costs of the replies."""
+    """Measure a number of workers; return the seconds, the CPU seconds and the costs of the replies."""
     shares = workers if order == ROUND_ROBIN else 1
     kind: type[MeasuredPool] = UnplannedPool if order == ROUND_ROBIN else MeasuredPool
     with ExitStack() as stack:
@@ -142,7 +142,7 @@ def _answer(pools: Sequence[WorkerPool], requests: Requests, recipe: Recipe) -> 
 
 def _replies(pool: WorkerPool, requests: Requests, recipe: Recipe) -> list[dict[str, Any]]:
     details = []
-    for batch in pool.generate(requests, recipe, max_batch_size=ROWS):
+    for batch in pool.generate(requests, recipe, max_batch_size=BATCH_SIZE):
         for reply in batch:
             if reply.error is not None:
                 raise lastword.errors.EngineError(f"{reply.key} failed: {reply.error}")
@@ -158,7 +158,7 @@ def run(model: str, counts: Sequence[int], prompts: int, recipe: str) -> dict[st
     for workers in counts:
         for order in (PREDICTED, ROUND_ROBIN):
             if workers == 1 and order == ROUND_ROBIN:
-                continue  # it would compare batches of unlike rows, not workers
+                continue  # with one worker the orders differ only in their batches
             rows.append(row := measured(source, prompts, workers, order, chosen))
             if rows[0]["workers"] == 1:
                 alone, cores = rows[0], len(os.sched_getaffinity(0))
@@ -167,13 +167,13 @@ def run(model: str, counts: Sequence[int], prompts: int, recipe: str) -> dict[st
                 row["own_core"] = round(alone["cpu_most"] / (row["cpu_most"] * workers), 4)
             print(json.dumps(rows[-1]), flush=True)
     if len({(row["tokens"], row["passes"]) for row in rows}) > 1:
-        raise lastword.errors.EngineError("the same prompts had other answers with other workers")
+        raise lastword.errors.EngineError("the answers depend on the number of workers")
     loaded = lastword.load(model, device="cpu")
     return {
         "model": model,
         "recipe": resolve(chosen, loaded).label(),
         "prompts": prompts,
-        "rows": ROWS,
+        "batch_size": BATCH_SIZE,
         "threads": 1,
         "cores": len(os.sched_getaffinity(0)),
         "load_before": round(os.getloadavg()[2], 2),
@@ -183,23 +183,23 @@ def run(model: str, counts: Sequence[int], prompts: int, recipe: str) -> dict[st
     }
 
 
-def table(record: dict[str, Any]) -> str:
-    """Return a Markdown table with a row per run: seconds, speedup over one worker, and efficiency."""
-    alone, processor = record["measured"][0], record["hardware"].partition(",")[0]
+def table(record: dict[str, Any], recipe: str = "") -> str:
+    """Return a Markdown table with a row per run: seconds, efficiency, CPU seconds and idle time."""
+    processor = record["hardware"].partition(",")[0]
     lines = [
-        f"{record['model']}, recipe {record['recipe']}: {record['prompts']:,} prompts, {record['rows']} "
-        f"rows at once, {record['threads']} thread a worker. {record['cores']} cores, {processor}.",
+        f"{record['model']}, recipe `{recipe or record['recipe']}`: {record['prompts']:,} prompts, batches of "
+        f"{record.get('batch_size', record.get('rows'))}, {record['threads']} thread per worker, "
+        f"{record['cores']} cores ({processor}).",
         "",
-        "| workers | order | seconds | times one | efficiency | seconds of CPU, the busiest | all "
-        "| efficiency by the busiest | idle |",
-        "|---:|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| workers | order | seconds | efficiency | CPU seconds of the busiest worker | of all workers "
+        "| efficiency by CPU seconds | idle |",
+        "|---:|---|---:|---:|---:|---:|---:|---:|",
     ]
     for row in record["measured"]:
         shares = (row.get("efficiency"), row.get("own_core"))
         by_clock, by_cpu = ("" if share is None else f"{share:.0%}" for share in shares)
-        times = f"{alone['seconds'] / row['seconds']:.2f}" if shares[0] else ""
         lines.append(
-            f"| {row['workers']} | {row['order']} | {row['seconds']:,.1f} | {times} | {by_clock} "
+            f"| {row['workers']} | {row['order']} | {row['seconds']:,.1f} | {by_clock} "
             f"| {row['cpu_most']:,.1f} | {row['cpu_all']:,.1f} | {by_cpu} | {row['idle']:.1%} |"
         )
     return "\n".join(lines)
@@ -208,7 +208,7 @@ def table(record: dict[str, Any]) -> str:
 def kept() -> str:
     """Return the tables of all records."""
     files = sorted(RECORDS.glob("*.json"))
-    return "\n\n".join(table(json.loads(path.read_text(encoding="utf-8"))) for path in files)
+    return "\n\n".join(table(json.loads(path.read_text("utf-8")), path.name.split(".")[1]) for path in files)
 
 
 def main() -> None:

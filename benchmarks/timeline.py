@@ -1,4 +1,4 @@
-"""The record and the picture of a busy server: the request in each slot over time."""
+"""The record and the figure of a server under load: the requests in a batch over time."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from lastword.tasks import BENCHMARKS, load_frozen
 from lastword.viz.figures import INK, ORANGE, new_figure, save
 
 MODEL = "tiny-llada-instruct"
-JOBS, SLOTS = 24, 4
+REQUESTS, BATCH_SIZE = 24, 4
 
 
-class Passes(EngineMetrics):
-    """When each pass ended: what happens is dated by passes, which are the same on every machine."""
+class PassTimes(EngineMetrics):
+    """The end of each forward pass; events are located by passes, which do not depend on the machine."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,35 +37,35 @@ class Passes(EngineMetrics):
         self.ends += [time.monotonic()] * passes
 
     def before(self, moment: float) -> int:
-        """Passes that were over by then."""
+        """Return the number of forward passes that ended before a moment."""
         return bisect_left(self.ends, moment)
 
 
 def measure_serving() -> dict[str, object]:
-    """The record: so many questions of all families at once, to an engine of four slots."""
-    return {"model": MODEL, "slots": SLOTS, "answers": asyncio.run(_answers())}
+    """Return the record: prompts of all families, sent at the same time to an engine with batches of 4."""
+    return {"model": MODEL, "slots": BATCH_SIZE, "answers": asyncio.run(_answers())}
 
 
 async def _answers() -> list[dict[str, Any]]:
     model: Any = lastword.load(MODEL, device="cpu")
     families = [load_frozen("test", family) for family in BENCHMARKS]
-    examples = [families[n % len(families)][n // len(families)] for n in range(JOBS)]
+    examples = [families[n % len(families)][n // len(families)] for n in range(REQUESTS)]
     prompts = [model.tokenizer.chat([{"role": "user", "content": e.prompt}]) for e in examples]
     requests = [ServerRequest(tuple(prompt), resolve(Recipe(), model, [prompt], in_chat=[True])) for prompt in prompts]
-    passes = Passes()
-    engine = ServerEngine(model, ServerSettings(max_batch_size=SLOTS, max_queue_size=JOBS), metrics=passes)
+    passes = PassTimes()
+    engine = ServerEngine(model, ServerSettings(max_batch_size=BATCH_SIZE, max_queue_size=REQUESTS), metrics=passes)
     engine.start()
     while engine.state == "starting":
         await asyncio.sleep(0.01)
     try:
         arrived = time.monotonic()
         answers = await engine.submit(requests).answers()
-        return [_told(answer, arrived, passes) for answer in answers]
+        return [_details(answer, arrived, passes) for answer in answers]
     finally:
         await engine.stop()
 
 
-def _told(answer: RequestFinished, arrived: float, passes: Passes) -> dict[str, Any]:
+def _details(answer: RequestFinished, arrived: float, passes: PassTimes) -> dict[str, Any]:
     lengths, began = answer.generation.lengths, arrived + answer.seconds_queued
     assert lengths is not None
     return {
@@ -77,7 +77,7 @@ def _told(answer: RequestFinished, arrived: float, passes: Passes) -> dict[str, 
 
 
 def draw_serving(record: Path) -> None:
-    """Draw the slots over time, and the waiting time of each request by its predicted length."""
+    """Draw the rows of the batch over time, and the waiting time of each request by its predicted length."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
@@ -95,12 +95,12 @@ def draw_serving(record: Path) -> None:
         slots.barh(slot, took, left=answer["began"], height=0.8, color=colour, edgecolor="white")
         end = answer["began"] + took * answer["predicted"] / max(answer["written"], 1)
         slots.plot([end, end], [slot - 0.4, slot + 0.4], color=ORANGE, linewidth=2)
-        told = f"{answer['predicted']:.0f}\n{answer['written']}"
+        label = f"{answer['predicted']:.0f}\n{answer['written']}"
         dark = answer["predicted"] > colours.norm.vmax / 2  # type: ignore[operator]
         slots.text(
             answer["began"] + took / 2,
             slot,
-            told,
+            label,
             ha="center",
             va="center",
             fontsize="x-small",
@@ -108,11 +108,11 @@ def draw_serving(record: Path) -> None:
         )
         waits.plot(answer["predicted"], answer["began"], "o", color=colour, markeredgecolor=INK)
     slots.set(
-        xlabel="passes of the model", ylabel="slot", yticks=range(kept["slots"]), xlim=(0, None),
-        title="A bar is an answer: length predicted above, written below; orange: end predicted",
+        xlabel="forward passes", ylabel="row of the batch", yticks=range(kept["slots"]), xlim=(0, None),
+        title="Each bar is an answer: predicted length above, true length below; orange: predicted end",
     )  # fmt: skip
     slots.title.set_fontsize("small")
     slots.grid(visible=False)
-    waits.set(xlabel="predicted length", ylabel="passes in the queue", title="Short answers go first")
+    waits.set(xlabel="predicted length", ylabel="forward passes in the queue", title="Short answers start first")
     waits.title.set_fontsize("small")
     save(figure, record.with_suffix(".png"))

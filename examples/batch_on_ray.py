@@ -1,9 +1,9 @@
-"""A file of prompts, answered by the actors of a Ray cluster.
+"""Answer a file of prompts with the actors of a Ray cluster.
 
 python examples/batch_on_ray.py [FOLDER]
 
-Starts a Ray of its own on this machine, which ends with it; give the address of a cluster ("auto",
-"host:port") to use that one. It needs the extra `ray`. Run it again and no prompt is asked twice.
+Needs the extra `ray`. The script starts a Ray cluster on this machine and stops it at the end; to use an existing
+cluster, set `address` to "auto" or "host:port". If you run it again, finished prompts are not answered again.
 """
 
 import json
@@ -19,10 +19,10 @@ NAME = "tiny-llada-base"
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "out/example")
 folder.mkdir(parents=True, exist_ok=True)
 prompts, answers = folder / "prompts.jsonl", folder / "answers.jsonl"
-asked = [example.prompt for example in load_frozen("test", "algebra")[:6]]
-prompts.write_text("".join(json.dumps({"prompt": one}) + "\n" for one in asked))
+examples = load_frozen("test", "algebra")[:6]
+prompts.write_text("".join(json.dumps({"prompt": example.prompt}) + "\n" for example in examples))
 
-# Every actor loads the model where it runs. Prompts with the longest predicted answers go out first.
+# Each actor loads the model on its node. Prompts with the longest predicted answers are decoded first.
 with WorkerPool(RayWorkers(ModelSource(NAME), workers=2, address="local")) as engine:
     print(Batch(prompts, answers, name=NAME, recipe="fast").run(engine))
 

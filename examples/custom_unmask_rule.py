@@ -1,9 +1,9 @@
-"""A rule of your own for which masks to fill: here, from the left for as long as the model is sure.
+"""Write your own unmask rule: fill masks from the left while their confidence is high.
 
 python examples/custom_unmask_rule.py
 
-The contract is in docs/use/extend.md: `choose` is asked once a pass, for all rows, and returns which of
-the open masks to fill. It must fill at least one of every row that has any.
+`choose` is called once per forward pass with all rows of the batch and returns the masks to fill. It must
+choose at least one mask in every row that has any. docs/use/extend.md explains the contract.
 """
 
 from dataclasses import dataclass
@@ -17,24 +17,24 @@ from lastword.decoding.prediction import Prediction
 from lastword.policies.unmask.rule import UnmaskRule
 
 
-@lastword.register  # recipes and records can then name it
+@lastword.register  # recipes, records and the command line can then refer to it by name
 @dataclass(frozen=True)
-class SureRun(UnmaskRule):
-    """Fill the leftmost mask, and those that follow it until one is less than `threshold` likely."""
+class ConfidentRun(UnmaskRule):
+    """Fill the leftmost mask and the masks after it, up to the first with a confidence below `threshold`."""
 
-    name: ClassVar[str] = "sure-run"
+    name: ClassVar[str] = "confident-run"
     threshold: float = 0.9
 
     def choose(self, prediction: Prediction, open: Tensor, clock: Clock, state: State) -> tuple[Tensor, State]:
-        """Everything here is [rows, columns read], the columns from left to right."""
+        """Choose among the open masks. Tensors are [rows, slots], with the slots from left to right."""
         leftmost = open & (open.cumsum(-1) == 1)
-        sure = leftmost | (prediction.confidence >= self.threshold)
-        unbroken = (sure | ~open).cumprod(-1).bool()
-        return open & unbroken, state  # nothing to remember: the state goes back as it came
+        confident = leftmost | (prediction.confidence >= self.threshold)
+        unbroken = (confident | ~open).cumprod(-1).bool()
+        return open & unbroken, state  # this rule keeps no state
 
 
 model = lastword.load("tiny-llada-base")
-question = "Problem: Solve for n: 4n + 3 = 35. Be brief.\nSolution:\n"
-for rule in (lastword.MostConfident(), lastword.AboveThreshold(0.9), SureRun(0.9)):
-    answer = lastword.generate(model, question, recipe="fast", unmask=rule)
-    print(f"{rule.name}: {answer.cost.forward_passes} passes\n{answer.text}\n")
+prompt = "Problem: Solve for n: 4n + 3 = 35. Be brief.\nSolution:\n"
+for rule in (lastword.MostConfident(), lastword.AboveThreshold(0.9), ConfidentRun(0.9)):
+    answer = lastword.generate(model, prompt, recipe="fast", unmask=rule)
+    print(f"{rule.name}: {answer.cost.forward_passes} forward passes\n{answer.text}\n")

@@ -1,9 +1,9 @@
-"""How long will the answer be? One forward pass says it, as a distribution.
+"""Predict the length of an answer, as a distribution, from one forward pass.
 
 python examples/length_distribution.py
 
-Prints what the model expects for one problem, asked for in three manners, and draws lengths.png where
-matplotlib is installed.
+Prints the predicted lengths for one problem with three different instructions. If matplotlib is installed,
+the script also draws lengths.png.
 """
 
 import importlib.util
@@ -13,21 +13,21 @@ import lastword
 from lastword.survival.plot import save_rows
 
 problem = "Problem: Solve for y: 6y - 5 = 2y + 3."
-manners = ["Be brief.", "Use sentences.", "Explain every step. Check the result."]
-prompts = [f"{problem} {manner}\nSolution:\n" for manner in manners]
+instructions = ["Be brief.", "Use sentences.", "Explain every step. Check the result."]
+prompts = [f"{problem} {instruction}\nSolution:\n" for instruction in instructions]
 
 model = lastword.load("tiny-llada-base")
 lengths = lastword.predict_length(model, prompts, limit=256)
 
-for row, manner in enumerate(manners):
-    one = lengths.row(row)
+for row, instruction in enumerate(instructions):
+    length = lengths.row(row)
     print(
-        f"{manner} Expected {float(one.mean):.1f}, half within {int(one.quantile(0.5))}, nine of ten "
-        f"within {int(one.quantile(0.9))}, chance of more than {one.slots}: {float(one.tail):.3f}"
+        f"{instruction} Expected {float(length.mean):.1f} tokens; 50% of answers within {int(length.quantile(0.5))}, "
+        f"90% within {int(length.quantile(0.9))}; more than {length.slots}: {float(length.tail):.1%}"
     )
 
 if importlib.util.find_spec("matplotlib"):
-    save_rows(lengths, manners, Path("lengths.png"))
-    print("drew lengths.png")
+    save_rows(lengths, instructions, Path("lengths.png"))
+    print("wrote lengths.png")
 else:
-    print("no picture: matplotlib is not installed (the extra `plot` brings it)")
+    print("lengths.png was not drawn, because matplotlib is not installed; install the extra `plot`")

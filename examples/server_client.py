@@ -1,30 +1,30 @@
-"""Ask a lastword server with the openai client: an answer, a stream, and a length without an answer.
+"""Use a lastword server with the openai client: predict a length, request an answer, and stream one.
 
 lastword serve --model tiny-llada-instruct
 python examples/server_client.py [http://127.0.0.1:8000]
 
-The server needs the extra `serve`, this file `pip install openai`.
+The server needs the extra `serve`. The client needs the extra `client`, which is the package openai.
 """
 
 import sys
 
 from openai import OpenAI
 
-server = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000"
-client = OpenAI(base_url=f"{server}/v1", api_key="none")  # a server with keys wants one of them
+url = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000"
+client = OpenAI(base_url=f"{url}/v1", api_key="none")  # a server without keys ignores the key
 messages = [{"role": "user", "content": "Solve for n: 4n + 3 = 35."}]
-asked = {"model": "tiny-llada-instruct", "messages": messages}
+request = {"model": "tiny-llada-instruct", "messages": messages}
 
-# How long will the answer be? One pass of the model, nothing is written.
+# Predict the length of the answer from one forward pass. No answer is decoded.
 lengths = client.post("/lengths", body={"messages": messages, "quantiles": [0.9]}, cast_to=object)
-print(f"{lengths['mean']:.1f} tokens expected, nine of ten within {lengths['quantiles']['0.9']}")
+print(f"expected length: {lengths['mean']:.1f} tokens; 90% of answers within {lengths['quantiles']['0.9']}")
 
-# What is ours goes through extra_body. max_tokens would cap the answer; it does not size the canvas.
-reply = client.chat.completions.create(**asked, extra_body={"recipe": "fast"})
+# Fields that OpenAI's API does not have go into extra_body. max_tokens caps an answer; it does not size the canvas.
+reply = client.chat.completions.create(**request, max_tokens=200, extra_body={"recipe": "fast"})
 print(reply.choices[0].message.content)
-print(f"{reply.usage.completion_tokens} tokens, {reply.lastword['forward_passes']} passes")
+print(f"{reply.usage.completion_tokens} tokens, {reply.lastword['forward_passes']} forward passes")
 
-# A stream: text comes as soon as no mask is left before it, and never changes afterwards.
-for chunk in client.chat.completions.create(**asked, stream=True):
+# A stream: text is sent as soon as no mask is left before it, and never changes afterwards.
+for chunk in client.chat.completions.create(**request, stream=True):
     print(chunk.choices[0].delta.content or "", end="", flush=True)
 print()

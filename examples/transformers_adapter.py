@@ -1,10 +1,9 @@
-"""Adapter: a masked language model of transformers, or any function from tokens to logits, as a model.
+"""Decode with a masked language model of transformers, or with any function from tokens to logits.
 
 python examples/transformers_adapter.py
 
-Where transformers is installed a small BertForMaskedLM is made from a config: random weights, nothing is
-downloaded, and the answer is noise. Where it is not, a function of the same shape stands in for it. For a
-trained model put `from_pretrained(...)` in its place.
+If transformers is installed, the model is a small BertForMaskedLM with random weights; otherwise it is a plain
+function with the same arguments. Its answers are noise. For a trained model, use `from_pretrained(...)`.
 """
 
 import torch
@@ -15,12 +14,12 @@ VOCABULARY, MASK, END = 100, 99, 98
 
 
 def masked_model():
-    """Something that takes ids [rows, columns] and returns logits, or an object that has `.logits`."""
+    """Return a function that takes ids [rows, columns] and returns logits, or an object with `.logits`."""
     torch.manual_seed(0)
     try:
         from transformers import BertConfig, BertForMaskedLM
     except ImportError:
-        print("transformers is not installed: a function stands in for its model")
+        print("transformers is not installed: a plain function replaces its model")
         embed, head = torch.nn.Embedding(VOCABULARY, 16), torch.nn.Linear(16, VOCABULARY)
         return lambda input_ids: head(embed(input_ids).cumsum(1))
     config = BertConfig(
@@ -33,15 +32,15 @@ def masked_model():
 model = lastword.Adapter(
     masked_model(),
     lastword.TokenIds(mask=MASK, end=END, pad=END, vocab_size=VOCABULARY),
-    shifted=False,  # True where the output at a column predicts the next one, as Dream's does
-    # takes_mask=True would run unequal rows as one padded batch. BERT counts positions from the
-    # padding on, which changes its answers: without it such rows are run one by one.
+    shifted=False,  # True if the output at a column predicts the next token, as in Dream
+    # takes_mask=True would decode prompts of different lengths as one padded batch. BERT counts padding as
+    # positions, which changes its answers, so prompts of different lengths are computed row by row here.
     max_seq_len=256,
     name="tiny-bert",
 )
-prompts = [[1, 2, 3], [4, 5, 6, 7, 8]]  # ids; give the Adapter a tokenizer= to ask with text
+prompts = [[1, 2, 3], [4, 5, 6, 7, 8]]  # token ids; with Adapter(tokenizer=...), prompts can be text
 answers = lastword.generate(model, prompts, length=lastword.Survival(limit=32))
 for prompt, answer in zip(prompts, answers):
-    alone = lastword.generate(model, prompt, length=lastword.Survival(limit=32))
-    print(f"{answer.horizon} slots, {answer.cost.forward_passes} passes, {len(answer.tokens)} tokens;",
-          "as alone" if answer.tokens == alone.tokens else "not as alone")  # fmt: skip
+    solo = lastword.generate(model, prompt, length=lastword.Survival(limit=32))
+    same = "equal to its solo run" if answer.tokens == solo.tokens else "different from its solo run"
+    print(f"{answer.horizon} slots, {answer.cost.forward_passes} forward passes, {len(answer.tokens)} tokens; {same}")

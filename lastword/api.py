@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, cast, overload
 
@@ -14,11 +13,12 @@ from typing_extensions import TypedDict, Unpack
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.tokens import PromptIds
+from lastword.decoding.detokenizer import count_tokens, decided_prefix, find_stop
 from lastword.decoding.forward import Hooks, TokenCost
-from lastword.decoding.loop import Step, decode_prompts
+from lastword.decoding.loop import Step, caps_per_prompt, decode_prompts, seeds_per_prompt, stops_per_prompt
 from lastword.decoding.running_batch import FinishedRow, ModelProbe
-from lastword.decoding.sampling import RowGenerators, Sampling, check_seed, check_seeds
-from lastword.errors import PromptError, SettingError, WrongTypeError
+from lastword.decoding.sampling import RowGenerators, Sampling
+from lastword.errors import PromptError, SettingError
 from lastword.models.base import MaskPredictor, check_model, decode_text
 from lastword.models.load import load
 from lastword.policies.cache import Cache
@@ -26,13 +26,13 @@ from lastword.policies.commit import CommitRule
 from lastword.policies.length.policy import LengthPolicy, Plan
 from lastword.policies.length.survival import Survival
 from lastword.policies.unmask.rule import UnmaskRule
-from lastword.prompts import Prompt, is_batch, prompts_in_chat, tokenize_prompts, validate_prompts
+from lastword.prompts import Prompt, is_batch, prompts_in_chat, tokenize_prompts, validate_prompts, with_chat_template
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import group_by_limit, resolve_checked
 from lastword.recipe.text import parse_part
 from lastword.survival.distribution import LengthDistribution
 from lastword.survival.interpretation import Auto, Interpretation
-from lastword.validation import MAX_SLOTS, check_callable, check_choice, check_int
+from lastword.validation import MAX_SLOTS, check_callable, check_choice, check_int, checks_arguments
 from lastword.viz.frames import BatchTrace, Frame, FrameRecorder
 from lastword.viz.html import answer_html, answer_line
 from lastword.viz.replay import run, write_replay
@@ -52,8 +52,9 @@ class Finish(Enum):
     ENDED = "The model ended its answer."
     TRUNCATED = (
         "Every slot was filled and no end token came: the answer may be cut. Give it more slots, with a "
-        "larger estimate (Survival(estimate=Quantile(0.95))) or a larger limit."
+        "larger estimate (Survival(estimate=Quantile(0.95))), or with a larger limit or max_new_tokens."
     )
+    STOPPED = "A stop string ended the answer."
     MASKS_LEFT = (
         "The model kept proposing the mask token, so some slots stayed empty. Decode with Sampling(propose_mask=False)."
     )
@@ -72,8 +73,11 @@ class Generation:
     lengths: LengthDistribution | None  # as predicted; None: the length policy predicts none
     probe_cost: TokenCost
     cost: TokenCost
-    seconds: float  # from the call until this answer was finished, probe included
+    seconds: float  # of the steps in which this row ran, probe included; rows of a batch run at the same time
     finish: Finish
+    seconds_share: float = 0.0  # the same, the seconds of a step divided equally among its rows
+    stop_reason: str | None = None  # the stop string that ended the answer
+    chat: bool | None = None  # whether the prompt used the chat template; None: it was token ids
     frames: tuple[Frame, ...] | None = None  # the answer after every pass, with generate(frames=True)
     prompt_text: str | None = None  # set together with `frames`
     graph_fallbacks: int = 0  # steps of the batch that ran uncaptured because a CUDA graph capture failed
@@ -109,12 +113,14 @@ class Generation:
             "prompt_tokens": len(self.prompt),
             "recipe": self.recipe.label(),
             "horizon": self.horizon,
-            "expected_length": None if lengths is None else lengths.mean.item(),
-            "tail": None if lengths is None else lengths.tail.item(),
+            "expected_length": None if lengths is None else round(lengths.mean.item(), 4),
+            "tail": None if lengths is None else round(lengths.tail.item(), 6),
             "probe_cost": self.probe_cost._asdict(),
             "cost": self.cost._asdict(),
             "seconds": round(self.seconds, 6),
             "finish": self.finish.name.lower(),
+            "stop_reason": self.stop_reason,
+            "chat": self.chat,
         }
 
 
@@ -122,6 +128,13 @@ class DecodeOptions(TypedDict, total=False):
     """Options that `generate` and `stream` have in common. A part is given as an object or as text."""
 
     recipe: Recipe | str | None
+    max_new_tokens: int | Sequence[int | None] | None
+    temperature: float | None
+    top_p: float | None
+    top_k: int | None
+    stop: str | Sequence[str] | None
+    seed: int | Sequence[int]
+    chat: bool | None
     length: LengthPolicy | str | None
     unmask: UnmaskRule | str | None
     commit: CommitRule | str | None
@@ -132,16 +145,9 @@ class DecodeOptions(TypedDict, total=False):
     exceed_max_seq_len: bool
 
 
-class StreamOptions(DecodeOptions, total=False):
-    """Options of `stream`."""
-
-    seed: int
-
-
 class GenerateOptions(DecodeOptions, total=False):
     """Options of `generate`."""
 
-    seed: int | Sequence[int]
     on_step: Callable[[Step], None] | None
     max_batch_size: int | None
     frames: bool
@@ -155,6 +161,7 @@ def generate(  # type: ignore[overload-overlap]  # text is a sequence of texts, 
 ) -> Generation: ...
 @overload
 def generate(model: Model, prompt: Sequence[Prompt], **options: Unpack[GenerateOptions]) -> list[Generation]: ...
+@checks_arguments(GenerateOptions)
 def generate(
     model: Model, prompt: Prompt | Sequence[Prompt], **options: Unpack[GenerateOptions]
 ) -> Generation | list[Generation]:
@@ -164,6 +171,15 @@ def generate(
         model: a loaded model, or the name or folder of one, which is then loaded for this call alone.
         prompt: text, chat messages ([{"role": ..., "content": ...}]), token ids, or a list of these.
         recipe: the recipe or its name; by default `careful`.
+        max_new_tokens: the most tokens of an answer, or a list with one number per prompt. It is a cap: the length
+            policy sizes the canvas.
+        temperature: replaces the recipe's temperature. All named recipes have 0, which takes the most likely token.
+        top_p: sample from the most likely tokens with this total probability; needs a temperature above 0.
+        top_k: sample from this number of most likely tokens; needs a temperature above 0.
+        stop: text, or a list of texts, that ends the answer; decoding ends with it.
+        seed: one seed per prompt, or a first seed s (by default 0): prompt i gets s + i.
+        chat: whether text prompts go through the model's chat template; by default if the model has one. Messages
+            always do, and token ids never.
         length: a length policy or its name. The arguments from here to `sampling` override parts of `recipe`.
         unmask: a rule, or its name, that chooses which masks a pass fills.
         commit: a rule, or its name, that may fill all remaining masks at once.
@@ -172,7 +188,6 @@ def generate(
         sampling: how logits become tokens.
         hooks: functions that change logits or tokens between steps.
         exceed_max_seq_len: allow rows that are longer than the model's context.
-        seed: one seed per prompt, or a first seed s (by default 0): prompt i gets s + i.
         on_step: a function that is called with every Step.
         max_batch_size: number of prompts decoded together; a waiting prompt takes the place of a finished
             one. By default at most 512, fewer for large vocabularies and long answers: 33 for LLaDA-8B.
@@ -186,44 +201,48 @@ def generate(
     >>> answer.text, answer.horizon, answer.cost.forward_passes
     ('defgh', 5, 5)
     """
-    recipe, hooks, exceed_max_seq_len = _checked_options("generate", options, GenerateOptions)
+    recipe, hooks, exceed_max_seq_len = _check_options("generate", options)
     on_step, max_batch_size = options.get("on_step"), options.get("max_batch_size")
     frames = options.get("frames", False)
     check_choice("generate", "frames", frames, True, False)
     if max_batch_size is not None:
         check_int("generate", "max_batch_size", max_batch_size, minimum=1)
+        if hooks != Hooks():
+            raise SettingError(
+                f"generate(max_batch_size={max_batch_size}) was given with hooks, which need all rows at once; "
+                "leave either out"
+            )
     if on_step is not None:
         check_callable("generate", "on_step", on_step, ("step",))
     model = as_model(model)
-    prompts = tokenize_prompts(model, prompt)
-    generations = generate_ids(
+    prompt = with_chat_template(model, prompt, options.get("chat"))
+    prompts, in_chat = tokenize_prompts(model, prompt), prompts_in_chat(prompt)
+    finished = generate_ids(
         model,
         prompts,
         recipe,
-        _seeds(options.get("seed", 0), len(prompts)),
+        seeds_per_prompt("generate", options.get("seed", 0), len(prompts)),
         hooks=hooks,
         exceed_max_seq_len=exceed_max_seq_len,
-        in_chat=prompts_in_chat(prompt),
+        in_chat=in_chat,
         on_step=on_step,
         max_batch_size=max_batch_size,
+        max_new_tokens=caps_per_prompt("generate", options.get("max_new_tokens"), len(prompts)),
+        stop=stops_per_prompt("generate", options.get("stop"), len(prompts), model),
         frames=frames,
     )
+    generations = [replace(generation, chat=in_chat[row]) for row, generation in sorted(finished, key=itemgetter(0))]
     return generations if is_batch(prompt) else generations[0]
 
 
-def _checked_options(owner: str, options: Mapping[str, Any], kind: type) -> tuple[Recipe, Hooks, bool]:
+def _check_options(owner: str, options: DecodeOptions) -> tuple[Recipe, Hooks, bool]:
     """Check the options of `generate` or `stream`; return recipe, hooks and `exceed_max_seq_len`."""
-    known = kind.__annotations__
-    for name in options:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}=?" if near else f"known: {', '.join(known)}"
-            raise WrongTypeError(f"{owner}() has no argument {name!r}; {hint}")
     hooks, exceed_max_seq_len = options.get("hooks", Hooks()), options.get("exceed_max_seq_len", False)
     Hooks.check(owner, hooks)
     check_choice(owner, "exceed_max_seq_len", exceed_max_seq_len, True, False)
     parts = {name: options.get(name) for name in ("length", "unmask", "commit", "cache", "block", "sampling")}
-    recipe = Recipe.coerce(options.get("recipe")).with_choices(**parts)
+    settings: Any = {name: options.get(name) for name in ("temperature", "top_p", "top_k")}
+    recipe = Recipe.coerce(options.get("recipe")).with_choices(**parts).with_sampling(**settings)
     return recipe, hooks, exceed_max_seq_len
 
 
@@ -239,14 +258,14 @@ def generate_ids(
     on_step: Callable[[Step], None] | None = None,
     max_batch_size: int | None = None,
     max_new_tokens: Sequence[int | None] | None = None,
+    stop: Sequence[tuple[str, ...]] | None = None,
     plans: Sequence[tuple[Plan, TokenCost] | None] | None = None,
     frames: bool = False,
-    on_answer: Callable[[int, Generation], None] | None = None,
-) -> list[Generation]:
-    """Generate and return the answers to prompts given as token ids, with one seed each.
+) -> Iterator[tuple[int, Generation]]:
+    """Answer prompts given as token ids, with one seed each; yield index and answer as each answer is finished.
 
-    `max_new_tokens` caps the slots of each answer (None: no cap), and `plans` is the argument of `decode`.
-    `on_answer` is called with the index of a prompt and its answer as soon as the answer is finished.
+    `max_new_tokens` caps the slots of each answer (None: no cap), `stop` has the stop strings of each, and `plans` is
+    the argument of `decode`.
     """
     tokens = validate_prompts(prompts, model.ids)
     caps: list[int] | None = None
@@ -255,7 +274,6 @@ def generate_ids(
     groups = [[*range(len(tokens))]]
     if not exceed_max_seq_len:
         groups = group_by_limit(recipe, model, [len(prompt) for prompt in tokens])
-    generations: dict[int, Generation] = {}
     for rows in groups:
         steps = decode_prompts(
             model,
@@ -267,24 +285,23 @@ def generate_ids(
             in_chat=in_chat,
             max_batch_size=None if hooks != Hooks() else max_batch_size or default_batch_size(model),
             max_new_tokens=None if caps is None else [caps[row] for row in rows],
+            stop=None if stop is None else [stop[row] for row in rows],
             plans=None if plans is None else [plans[row] for row in rows],
             use_cuda_graphs=on_step is None and not frames,
         )
         recorder = FrameRecorder(model.tokenizer, model.ids) if frames else None
-        for finished, seconds, step in _finished_rows(steps, on_step, recorder):
+        for finished, step in _finished_rows(steps, on_step, recorder):
             row = rows[finished.request_id]
-            prompt = tokens[row].tolist()
-            generations[row] = build_generation(
-                model, finished, step.recipe, prompt, seconds, graph_fallbacks=step.graph_fallbacks
+            generation = build_generation(
+                model, finished, step.recipe, tokens[row].tolist(), graph_fallbacks=step.graph_fallbacks
             )
-            if on_answer is not None:
-                on_answer(row, generations[row])
-        for row, row_frames in zip(rows, recorder.frames if recorder else ()):
-            prompt_text = decode_text(model.tokenizer, generations[row].prompt)
-            generations[row] = replace(generations[row], frames=row_frames, prompt_text=prompt_text)
-    return [generations[row] for row in range(len(tokens))]
+            if recorder is not None:
+                prompt_text = decode_text(model.tokenizer, generation.prompt)
+                generation = replace(generation, frames=recorder.of_row(finished.request_id), prompt_text=prompt_text)
+            yield row, generation
 
 
+@checks_arguments()
 def predict_length(
     model: Model,
     prompt: Prompt | Sequence[Prompt],
@@ -292,12 +309,14 @@ def predict_length(
     limit: int | None = None,
     ends: str = "document",
     interpretation: Interpretation | str = Auto(),
+    chat: bool | None = None,
     exceed_max_seq_len: bool = False,
 ) -> LengthDistribution:
     """Predict the length of each prompt's answer from one forward pass over the prompt and `limit` masks.
 
     By default the limit is `model.default_max_new_tokens`, or the positions left by the longest prompt if fewer.
     `limit`, `ends` and `interpretation` are settings of `Survival`; the paper uses `interpretation=Hazard()`.
+    `chat` is the argument of `generate`: whether text goes through the chat template, by default if there is one.
 
     >>> import lastword
     >>> lastword.predict_length(lastword.load("toy"), "abc", limit=64)
@@ -305,6 +324,7 @@ def predict_length(
     """
     check_choice("predict_length", "exceed_max_seq_len", exceed_max_seq_len, True, False)
     model = as_model(model)
+    prompt = with_chat_template(model, prompt, chat)
     prompts = validate_prompts(tokenize_prompts(model, prompt), model.ids)
     if isinstance(interpretation, str):
         interpretation = parse_part("interpretation", interpretation)
@@ -319,16 +339,15 @@ def predict_length(
 
 def _finished_rows(
     steps: Iterator[Step], *callbacks: Callable[[Step], None] | None
-) -> Iterator[tuple[FinishedRow, float, Step]]:
-    """Yield each finished row, the seconds since decoding began and its last step; run callbacks after each step."""
-    started = time.perf_counter()
+) -> Iterator[tuple[FinishedRow, Step]]:
+    """Run the callbacks after each step, and yield each finished row with its last step."""
     step: Step | None = None
     for step in steps:
-        for row in step.finished:
-            yield row, time.perf_counter() - started, step
         for callback in callbacks:
             if callback is not None:
                 callback(step)
+        for row in step.finished:
+            yield row, step
     if step is None:
         raise _nothing_to_decode()
 
@@ -351,31 +370,19 @@ def as_model(model: Model) -> MaskPredictor:
     return loaded
 
 
-def _seeds(seed: int | Sequence[int], rows: int) -> list[int]:
-    """Return one seed per row: the given list, or consecutive seeds that begin with the given number."""
-    if hasattr(seed, "__index__") and not getattr(seed, "ndim", 0):
-        first = check_seed("generate", seed)
-        return [check_seed("generate", first + row) for row in range(rows)]
-    seeds = check_seeds("generate", "seed", seed, "a whole number, or a list with one for each prompt")
-    if len(seeds) != rows:
-        raise SettingError(f"{len(seeds)} seeds were given for {rows} prompts; give one each")
-    return seeds
-
-
 def build_generation(
-    model: MaskPredictor,
-    row: FinishedRow,
-    recipe: Recipe,
-    prompt: list[int],
-    seconds: float,
-    *,
-    graph_fallbacks: int = 0,
+    model: MaskPredictor, row: FinishedRow, recipe: Recipe, prompt: list[int], *, graph_fallbacks: int = 0
 ) -> Generation:
     """Return the Generation of a finished row."""
     answer = row.canvas.answer_ids(0)
     tokens, finish = trimmed(row.canvas, 0, answer)
+    text = None if model.tokenizer is None else decode_text(model.tokenizer, tokens)
+    if row.stop_reason is not None and model.tokenizer is not None:
+        decided, finish = decided_prefix(answer, model.ids), Finish.STOPPED
+        text = decode_text(model.tokenizer, decided).partition(row.stop_reason)[0]
+        tokens = decided[: count_tokens(model.tokenizer, decided, text)]
     return Generation(
-        text=None if model.tokenizer is None else decode_text(model.tokenizer, tokens),
+        text=text,
         tokens=tokens,
         canvas=answer,
         prompt=prompt,
@@ -384,8 +391,10 @@ def build_generation(
         lengths=row.lengths,
         probe_cost=row.probe_cost,
         cost=row.cost,
-        seconds=seconds,
+        seconds=row.seconds,
         finish=finish,
+        seconds_share=row.seconds_share,
+        stop_reason=row.stop_reason,
         graph_fallbacks=graph_fallbacks,
     )
 
@@ -399,7 +408,8 @@ def trimmed(canvas: Canvas, row: int, answer: list[int]) -> tuple[list[int], Fin
     return tokens, Finish.ENDED if bool(canvas.ended[row].any()) else Finish.TRUNCATED
 
 
-def stream(model: Model, prompt: Prompt, **options: Unpack[StreamOptions]) -> Iterator[Frame]:
+@checks_arguments(DecodeOptions)
+def stream(model: Model, prompt: Prompt, **options: Unpack[DecodeOptions]) -> Iterator[Frame]:
     """Generate the answer to one prompt and yield a Frame after every pass.
 
     Options are those of `generate` except `on_step`, `max_batch_size` and `frames`. The first frame is the planned
@@ -413,31 +423,36 @@ def stream(model: Model, prompt: Prompt, **options: Unpack[StreamOptions]) -> It
     2 de_ (1, 2, None)
     3 def (1, 2, 3)
     """
-    recipe, hooks, exceed_max_seq_len = _checked_options("stream", options, StreamOptions)
-    seed = check_seed("stream", options.get("seed", 0))
+    recipe, hooks, exceed_max_seq_len = _check_options("stream", options)
     model = as_model(model)
     if is_batch(prompt):
         raise PromptError(
             f"stream was given {len(prompt)} prompts and takes one; for several, keep the frames with "
             "generate(..., frames=True)"
         )
+    prompt = with_chat_template(model, prompt, options.get("chat"))
+    stop = stops_per_prompt("stream", options.get("stop"), 1, model)
     steps = decode_prompts(
         model,
         validate_prompts(tokenize_prompts(model, prompt), model.ids),
         recipe,
-        RowGenerators([seed], model.device),
+        RowGenerators(seeds_per_prompt("stream", options.get("seed", 0), 1), model.device),
         hooks=hooks,
         exceed_max_seq_len=exceed_max_seq_len,
         in_chat=prompts_in_chat(prompt),
+        max_new_tokens=caps_per_prompt("stream", options.get("max_new_tokens"), 1),
+        stop=stop,
     )
-    return _frames(steps, BatchTrace(model.tokenizer, model.ids))
+    return _frames(steps, BatchTrace(model.tokenizer, model.ids), stop[0] if stop else ())
 
 
-def _frames(steps: Iterator[Step], trace: BatchTrace) -> Iterator[Frame]:
+def _frames(steps: Iterator[Step], trace: BatchTrace, stop: Sequence[str]) -> Iterator[Frame]:
+    """Yield the frames of one row, their text cut before the stop string that is complete first."""
     is_empty = True
     for step in steps:
         for _, frame in trace.of(step):
             is_empty = False
-            yield frame
+            match = find_stop(frame.text, stop)
+            yield frame if match is None else replace(frame, text=match[0])
     if is_empty:
         raise _nothing_to_decode()

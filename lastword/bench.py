@@ -180,7 +180,7 @@ def bench_prompts(model: MaskPredictor, count: int) -> list[Any]:
     families = [load_frozen("validation", family) for family in BENCHMARKS]
     texts = [example.prompt for examples in zip(*families) for example in examples]
     if count > len(texts):
-        raise SettingError(f"rows is {count}; there are {len(texts)} validation prompts, give at most that")
+        raise SettingError(f"limit is {count}; there are {len(texts)} validation prompts, give at most that")
     if model.tokenizer is None:
         raise SettingError("the model has no tokenizer, which bench needs; give a model that has one")
     if getattr(model.tokenizer, "chat_template", None) is None:
@@ -238,7 +238,7 @@ def time_recipe(
 def bench(
     models: Sequence[str],
     recipes: Sequence[str],
-    rows: int,
+    limit: int,
     *,
     max_batch_size: int | None = None,
     device: torch.device,
@@ -248,10 +248,10 @@ def bench(
     on_line: Callable[[BenchLine], object] = lambda line: None,
 ) -> BenchRecord:
     """Time recipes (names of `BENCH_RECIPES`) on models and return the record; call `on_line` with each result."""
-    for name, value in (("rows", rows), ("repeats", repeats), ("max_batch_size", max_batch_size)):
+    for name, value in (("limit", limit), ("repeats", repeats), ("max_batch_size", max_batch_size)):
         if value is not None:
             check_int("bench", name, value, minimum=1)
-    check_int("bench", "solo", solo, minimum=0, maximum=rows)
+    check_int("bench", "solo", solo, minimum=0, maximum=limit)
     for recipe in recipes:
         if recipe not in BENCH_RECIPES:
             raise SettingError(f"--recipes {recipe!r} is unknown; give some of {', '.join(BENCH_RECIPES)}")
@@ -263,8 +263,8 @@ def bench(
     model: Any = None
     for name in models:
         model = lastword.load(name, device=device, dtype=dtype)
-        prompts = bench_prompts(model, rows)
-        batch_size = min(rows, max_batch_size or default_batch_size(model))
+        prompts = bench_prompts(model, limit)
+        batch_size = min(limit, max_batch_size or default_batch_size(model))
         for recipe in recipes:
             line = time_recipe(model, prompts, BENCH_RECIPES[recipe], timer, batch_size, solo)
             lines.append(line.model_copy(update={"case": f"{name}, {recipe}"}))
@@ -276,7 +276,7 @@ def bench(
         weights="plain",
         warm_up=timer.warm_up,
         repeats=repeats,
-        settings={"rows": rows, "slots": max_batch_size or MAX_BATCH_SIZE},
+        settings={"rows": limit, "slots": max_batch_size or MAX_BATCH_SIZE},
         notes=[
             "Validation prompts, families in turn; every recipe on the model's default canvas. Seconds are "
             "from the first probe to the last token, after warm-up runs of the same prompts."
@@ -288,19 +288,19 @@ def bench(
 
 Column = tuple[str | Callable[[Any], float | None], str]  # the field name or function of a line, and the number format
 COLUMNS: dict[str, Column] = {
-    "rows": ("rows", ",d"),
+    "prompts": ("rows", ",d"),
     "seconds": ("seconds", ",.3f"),
-    "the first time": ("first_seconds", ",.3f"),
-    "passes": ("forward_passes", ",d"),
-    "ms a pass": ("ms", ",.2f"),
+    "first run, s": ("first_seconds", ",.3f"),
+    "forward passes": ("forward_passes", ",d"),
+    "ms per pass": ("ms", ",.2f"),
     "tokens/s": ("tokens_per_second", ",.0f"),
-    "tokens a forward": ("tokens_per_forward", ".2f"),
-    "columns": ("tokens_computed", ",.0f"),
-    "useful columns": ("useful_share", ".1%"),
-    "slots in use": ("occupancy", ".1%"),
+    "tokens per pass": ("tokens_per_forward", ".2f"),
+    "tokens computed": ("tokens_computed", ",.0f"),
+    "useful": ("useful_share", ".1%"),
+    "rows in use": ("occupancy", ".1%"),
     "decoded alone": ("solo", ",d"),
-    "and equal": ("solo_equal", ",d"),
-    "peak, MB": ("peak_mb", ",.0f"),
+    "equal": ("solo_equal", ",d"),
+    "peak memory, MB": ("peak_mb", ",.0f"),
 }
 
 

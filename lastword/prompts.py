@@ -13,7 +13,7 @@ from torch import Tensor
 from lastword.canvas.tokens import PromptIds, TokenIds
 from lastword.errors import PromptError
 from lastword.models.base import MaskPredictor
-from lastword.validation import MAX_SLOTS, as_int, is_array, is_list, short_repr
+from lastword.validation import MAX_SLOTS, as_int, check_choice, is_array, is_list, short_repr
 
 Message = Mapping[str, str]
 # Text, token ids, or a conversation; a single message is a conversation of one message.
@@ -25,9 +25,35 @@ def tokenize_prompts(model: MaskPredictor, prompt: Any) -> list[list[int]]:
     return [_ids(model, item) for item in _as_list(prompt)]
 
 
-def prompts_in_chat(prompt: Any) -> set[bool | None]:
-    """Return the kinds of prompts given: True for chat messages, False for text, None for token ids."""
-    return {False if isinstance(item, str) else _is_chat(item) or None for item in _as_list(prompt)}
+def with_chat_template(model: MaskPredictor, prompt: Any, chat: bool | None) -> Any:
+    """Return one prompt, or a list of them, with each text as a user message if the chat template is to be used.
+
+    `chat=None` uses the template if the model has one. Messages always go through it; token ids never do.
+    """
+    check_choice("prompt", "chat", chat, True, False, None)
+    if chat and None in prompts_in_chat(prompt):
+        raise PromptError("chat=True was given with a prompt of token ids; give text or messages, or leave chat out")
+    if chat is None:
+        chat = has_chat_template(model)
+    if not chat:
+        return prompt
+    prompts = [user_message(item) if isinstance(item, str) else item for item in _as_list(prompt)]
+    return prompts if is_batch(prompt) else prompts[0]
+
+
+def has_chat_template(model: MaskPredictor) -> bool:
+    """Return whether the model's tokenizer has a chat template, as those of instruct models do."""
+    return getattr(model.tokenizer, "chat_template", None) is not None
+
+
+def user_message(text: str) -> list[dict[str, str]]:
+    """Return a conversation of one user message."""
+    return [{"role": "user", "content": text}]
+
+
+def prompts_in_chat(prompt: Any) -> list[bool | None]:
+    """Return the kind of each prompt: True for chat messages, False for text, None for token ids."""
+    return [False if isinstance(item, str) else _is_chat(item) or None for item in _as_list(prompt)]
 
 
 def is_batch(prompt: Any) -> bool:

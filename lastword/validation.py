@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import math
 import operator
 from abc import ABC
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypeGuard
+from typing import Any, ClassVar, ParamSpec, TypeGuard, TypeVar
 
 from lastword.errors import SettingError, WrongTypeError
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 MAX_SLOTS = 2**20  # upper bound of canvas, block, batch or window; no model has as many positions
 MAX_COUNT = 10**15  # upper bound of tokens, pairs or bytes
@@ -131,12 +135,40 @@ def check_temperature(owner: str, name: str, value: Any) -> None:
         )
 
 
-def check_choice(owner: str, name: str, value: Any, *choices: str | bool) -> None:
+def check_choice(owner: str, name: str, value: Any, *choices: str | bool | None) -> None:
     """Raise an error unless a value is one of `choices`; 1 and 0 do not count as True and False."""
     if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
         allowed = " or ".join(repr(choice) for choice in choices)
         kind = SettingError if isinstance(value, (str, bool)) else WrongTypeError
         raise kind(f"{owner}({name}={short_repr(value)}) was given; {name} must be {allowed}")
+
+
+def checks_arguments(
+    options: type | None = None,
+) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+    """Return a decorator that explains an unknown keyword argument, where Python would raise a bare TypeError.
+
+    `options` is the TypedDict of the function's keyword arguments, if it has one.
+    """
+
+    def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        owner = function.__qualname__.removesuffix(".__init__")
+        parameters = inspect.signature(function).parameters.values()
+        known = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
+        known = [name for name in known if name != "self"] + [*(options.__annotations__ if options else ())]
+
+        @functools.wraps(function)
+        def checked(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+            for name in kwargs:
+                if name not in known:
+                    from lastword.argument_names import unknown_argument
+
+                    raise unknown_argument(owner, name, known)
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorate
 
 
 class Part(ABC):

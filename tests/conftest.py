@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import jaxtyping
@@ -40,7 +41,11 @@ settings.register_profile("tests", max_examples=50, deadline=None)
 settings.load_profile("tests")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config) -> None:
+    # Tests, and the processes that they start, save calibrations here, and read none of whoever runs them.
+    home = tempfile.TemporaryDirectory(prefix="lastword-home-")
+    config.add_cleanup(home.cleanup)
+    os.environ["LASTWORD_HOME"] = home.name
     cut_shards()
     jaxtyping.config.update("jaxtyping_disable", True)
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 import torch
@@ -209,6 +208,112 @@ def test_one_seed_per_prompt_or_an_error(toy):
         run(toy, ["abc", "b"], seed=[1, 2, 3])
 
 
+@pytest.mark.parametrize(
+    ("length", "cap", "horizon"),
+    [("fixed:9", 3, 3), ("fixed:9", 9, 9), ("fixed:9", 10**12, 9), ("survival:20", 2, 2), ("default:20", 2, 2)],
+)
+def test_max_new_tokens_caps_an_answer_of_any_length(toy, length, cap, horizon):
+    answer = lastword.generate(toy, "abc", length=length, max_new_tokens=cap)
+    assert (answer.horizon, len(answer.tokens)) == (horizon, horizon)
+    assert [*lastword.stream(toy, "abc", length=length, max_new_tokens=cap)][-1].text == answer.text
+
+
+def test_max_new_tokens_may_be_given_per_prompt(toy):
+    answers = run(toy, ["abc"] * 3, max_new_tokens=[2, None, 4])
+    assert [answer.text for answer in answers] == ["de", "defghi", "defg"]
+    steps = lastword.decode(toy, [[0, 1, 2]] * 2, Recipe(length=lastword.Fixed(6)), max_new_tokens=[2, None])
+    assert {row.request_id: row.horizon for step in steps for row in step.finished} == {0: 2, 1: 6}
+    assert run(toy, "abc", max_new_tokens=None).text == run(toy, "abc", max_new_tokens=[None]).text == "defghi"
+
+
+@pytest.mark.parametrize(
+    ("cap", "words"),
+    [
+        (0, "max_new_tokens must be a whole number, 1 or more"),
+        (True, "max_new_tokens=True"),
+        (2.0, "a whole number, or a list with one per prompt"),
+        ("5", "a whole number, or a list with one per prompt"),
+        ([5], "1 max_new_tokens were given for 2 prompts; give one each"),
+        ([5, 0], r"max_new_tokens=0\) was given"),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("unchecked")
+def test_a_cap_that_cannot_be_is_refused(toy, cap, words):
+    with pytest.raises(SettingError, match=words):
+        run(toy, ["abc"] * 2, max_new_tokens=cap)
+    with pytest.raises(SettingError, match=words):
+        lastword.decode(toy, [[0, 1, 2]] * 2, max_new_tokens=cap)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sampling"),
+    [
+        ({"temperature": 2.0}, Sampling(temperature=2.0)),
+        ({"temperature": 2.0, "top_p": 0.5}, Sampling(temperature=2.0, top_p=0.5)),
+        ({"temperature": 2.0, "top_k": 3}, Sampling(temperature=2.0, top_k=3)),
+        ({"temperature": 0.0}, Sampling()),
+    ],
+    ids=str,
+)
+def test_sampling_settings_replace_those_of_the_recipe(toy, settings, sampling):
+    for recipe in (Recipe(length=lastword.Fixed(20)), Recipe(length=lastword.Fixed(20), sampling=Sampling(9.0))):
+        answer = lastword.generate(toy, "abc", recipe=recipe, seed=4, **settings)
+        assert answer.recipe.sampling == sampling
+        expected = lastword.generate(toy, "abc", recipe=recipe, sampling=sampling, seed=4)
+        assert answer.tokens == expected.tokens
+        steps = lastword.decode(toy, [[0, 1, 2]], recipe, seed=4, **settings)
+        (row,) = [row for step in steps for row in step.finished]
+        assert row.canvas.answer_ids(0) == expected.canvas
+
+
+def test_a_sampling_setting_that_is_not_given_stays_the_recipe_s(toy):
+    recipe = Recipe(length=lastword.Fixed(4), sampling=Sampling(temperature=2.0, top_k=3, guidance=0.5))
+    found = lastword.generate(toy, "abc", recipe=recipe, top_p=0.5).recipe.sampling
+    assert found == Sampling(temperature=2.0, top_k=3, top_p=0.5, guidance=0.5)
+
+
+def test_temperature_0_takes_the_most_likely_token_whatever_the_recipe_filters(toy):
+    recipe = Recipe(length=lastword.Fixed(4), sampling=Sampling(temperature=2.0, top_k=3, top_p=0.5))
+    assert lastword.generate(toy, "abc", recipe=recipe, temperature=0.0).recipe.sampling == Sampling()
+    drawn = Recipe(length=lastword.Fixed(4), sampling=Sampling(temperature=2.0, top_k=3, score="draw"))
+    found = lastword.generate(toy, "abc", recipe=drawn, temperature=0.0).recipe.sampling
+    assert found == Sampling(top_k=3, score="draw")  # its rules compare the filtered distribution
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"top_p": 0.5}, "give a temperature above 0"),
+        ({"top_k": 3}, "give a temperature above 0"),
+        ({"temperature": -1}, "temperature must be a number at least 0"),
+        ({"temperature": "1"}, "temperature must be a number"),
+        ({"temperature": 0, "top_p": 5}, "top_p must be a number above 0 and at most 1"),
+        ({"temperature": 1, "top_k": 0}, "top_k must be a whole number, 1 or more"),
+        ({"temperature": torch.ones(2)}, "temperature must be a number"),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("unchecked")
+def test_a_sampling_setting_that_cannot_be_is_refused(toy, settings, words):
+    for call in (
+        lambda: run(toy, "abc", **settings),
+        lambda: lastword.stream(toy, "abc", **settings),
+        lambda: lastword.decode(toy, [[0, 1, 2]], **settings),
+    ):
+        with pytest.raises(SettingError, match=words):
+            call()
+
+
+def test_decode_takes_seeds_like_generate(toy):
+    recipe = Recipe(length=lastword.Fixed(20), sampling=Sampling(temperature=3.0))
+    for seed in (3, [3, 9]):
+        steps = lastword.decode(toy, [[0, 1, 2]] * 2, recipe, seed=seed)
+        rows = {row.request_id: row.canvas.answer_ids(0) for step in steps for row in step.finished}
+        answers = lastword.generate(toy, ["abc"] * 2, recipe=recipe, seed=seed)
+        assert [rows[0], rows[1]] == [answer.canvas for answer in answers]
+
+
 # Room
 
 
@@ -321,19 +426,6 @@ def test_rows_that_finish_early_stop_paying(llada):
     answers = lastword.generate(llada, [IDS, IDS[:2]], length=lastword.Survival(40))
     for answer in answers:
         assert answer.cost.forward_passes == answer.horizon
-
-
-def test_the_seconds_of_an_answer_count_its_probe(ids):
-    """One probe and two passes of 20 ms each: a clock that started after the probe would show 40."""
-
-    def slow(tokens):
-        time.sleep(0.02)
-        return torch.zeros(*tokens.shape, 8)
-
-    length = lastword.Survival(limit=2, estimate=lastword.Quantile(0.99))
-    answer = lastword.generate(Adapter(slow, ids), [1], length=length)
-    assert (answer.probe_cost.forward_passes, answer.cost.forward_passes) == (1, 2)
-    assert answer.seconds >= 0.06
 
 
 def test_a_generation_is_json(toy):

@@ -12,30 +12,34 @@ from tests.warm import warm_interpreter
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Examples that need a server, or files that their page shows: tests/serve and tests/batch run them.
-ASKING = ("serve.md", "operate.md", "batch.md")
-EVALUATION = (ROOT / "docs" / "use" / "evaluate.md").read_text()
+ASKING = ("docs/use/http-api.md", "docs/use/operate.md", "docs/commands/batch.md")
+EVALUATION = (ROOT / "docs" / "commands" / "eval.md").read_text()
+SLOW = re.compile(r"^lastword (bench|calibrate|demo|drift|eval)\b|benchmarks/records|--workers")  # most of a minute
 
 
 @pytest.fixture(scope="module")
 def run():
-    """Run an example, or the words of a command, in a plain interpreter; return its standard output."""
+    """Run an example, or the words of a command, in a plain interpreter; return its standard output.
+
+    With `stderr`, standard error is appended. Other keyword arguments are environment variables.
+    """
     with warm_interpreter() as warm:
 
-        def run(*words, code=None):
-            status, out, err = warm(ROOT, *words, code=code, stdin=b"abc")
+        def run(*words, code=None, stdin=b"abc", stderr=False, **environment):
+            status, out, err = warm(ROOT, *words, code=code, stdin=stdin, **environment)
             assert status == 0, err
-            return out
+            return out + err if stderr else out
 
         yield run
 
 
 def code_blocks(language: str) -> list[tuple[str, str, str | None]]:
-    """Page, code that is run, and what the page shows below it as printed, if anything."""
+    """Return (path of a page, code, output that the page shows below it or None) of each block that is run."""
     shape = re.compile(rf"(<!-- not run: .*? -->\n)?```{language}\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.DOTALL)
     return [
-        (page.name, code, printed or None)
+        (path, code, printed or None)
         for page in PAGES
-        if page.name not in ASKING
+        if (path := page.relative_to(ROOT).as_posix()) not in ASKING
         for not_run, code, printed in shape.findall(page.read_text())
         if not not_run
     ]
@@ -63,22 +67,37 @@ def first_evaluation() -> list[str]:
 
 
 def shell_commands() -> list[object]:
-    """All but the first evaluation, which has a test of its own."""
-    commands: list[object] = []
-    for page, block, _ in code_blocks("bash"):
-        for line in block.replace("\\\n", " ").splitlines():
-            if line.startswith("lastword ") and "GSAI-ML/" not in line and "Dream-org/" not in line:
-                every_record = "benchmarks/records" in line  # most of a minute
-                several = "--workers" in line  # processes that each load torch
-                slow = every_record or several or page == "command-line.md"  # every command there is
-                marks = [pytest.mark.full] if slow else []
-                commands += [pytest.param(line, marks=marks)] * (line not in first_evaluation())
-    return commands
+    """Return (page, lines of a block that run `lastword`, output shown) of each block but the first evaluation.
+
+    The lines of a block run one after the other, because one may read a file that an earlier one wrote.
+    """
+    examples: list[object] = []
+    for page, block, printed in code_blocks("bash"):
+        lines = re.findall(r'^(?:echo "[^"]*" \| )?lastword .*', block.replace("\\\n", " "), re.MULTILINE)
+        lines = [line for line in lines if "GSAI-ML/" not in line and "Dream-org/" not in line]
+        if lines and lines != first_evaluation():
+            marks = [pytest.mark.full] * any(map(SLOW.search, lines))
+            examples.append(pytest.param(page, lines, printed, marks=marks, id=f"{page}: {lines[0]}"))
+    return examples
 
 
-@pytest.mark.parametrize("command", shell_commands())
-def test_commands_run(command, run):
-    run(*shlex.split(command, comments=True)[1:])
+@pytest.mark.parametrize(("page", "lines", "printed"), shell_commands())
+def test_commands_run(page, lines, printed, run):
+    """In shown output, `...` stands for any text of a line or for any lines."""
+    out = "".join(run(*words, stdin=stdin, stderr=True, COLUMNS="80") for words, stdin in map(parse_line, lines))
+    if printed is not None:
+        assert re.fullmatch(re.escape(strip_lines(printed)).replace(r"\.\.\.", ".*"), strip_lines(out), re.DOTALL), out
+
+
+def parse_line(line: str) -> tuple[list[str], bytes]:
+    """Return the words after `lastword` of a line of a shell, and the standard input that `echo` gives it."""
+    words = shlex.split(line, comments=True)
+    stdin = f"{words[1]}\n".encode() if words[0] == "echo" else b"abc"
+    return words[words.index("lastword") + 1 :], stdin
+
+
+def strip_lines(text: str) -> str:
+    return "\n".join(map(str.rstrip, text.splitlines()))
 
 
 @pytest.mark.full

@@ -44,8 +44,8 @@ def test_links_lead_somewhere(page):
 
 
 def test_every_project_is_read_at_a_commit():
-    """docs/beside-others.md: every link of a table's cell is defined, and stays what was read."""
-    page = (ROOT / "docs" / "beside-others.md").read_text()
+    """docs/comparison.md: every link of a table's cell is defined, and stays what was read."""
+    page = (ROOT / "docs" / "comparison.md").read_text()
     defined = dict(re.findall(r"^\[([\w-]+)\]: (\S+)$", page, re.MULTILINE))
     assert set(re.findall(r"\]\[([\w-]+)\]", page)) == set(defined)
     for address in defined.values():

@@ -11,14 +11,16 @@ from pathlib import Path
 from urllib.parse import urlparse
 
 import pytest
+from typer.main import get_command
 
 import lastword
 from benchmarks import parts
-from lastword.cli import COMMANDS
+from lastword.cli import COMMANDS, app
 from lastword.cli.errors import INTERRUPTED, READER_GONE, REFUSED, UNEXPECTED
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
+COMMAND_LINE = (DOCS / "commands" / "index.md").read_text()
 
 
 def module(name: str):
@@ -55,12 +57,57 @@ def test_the_parts_are_those_of_the_code():
     assert parts.PAGE.read_text() == parts.written()
 
 
-def test_every_command_has_an_example():
-    page = (DOCS / "use" / "command-line.md").read_text()
-    for command in COMMANDS:
-        assert re.search(rf"^lastword {command}\b", page, re.MULTILINE), command
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_a_page_with_an_example(command):
+    page = (DOCS / "commands" / f"{command}.md").read_text()
+    assert page.startswith(f"# lastword {command}\n")
+    assert re.search(rf"^(echo .* \| )?lastword {command}\b", page, re.MULTILINE)
+    ending = f"## Options\n\n`lastword {command} --help` lists all options.\n\n<!-- options: {command} -->\n"
+    assert page.endswith(f"\n\n{ending}")
+    assert f"[`{command}`]({command}.md)" in COMMAND_LINE
+
+
+def test_every_exit_code_is_listed():
     for code in (REFUSED, UNEXPECTED, INTERRUPTED, READER_GONE):
-        assert f"| {code} |" in page
+        assert f"| {code} |" in COMMAND_LINE
+
+
+# ---- options of commands ----
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_tables_have_every_option(command):
+    rows = [row for row in pages.options_tables(command).splitlines() if row.startswith("| `")]
+    parameters = get_command(app).commands[command].params
+    assert len(rows) == len(parameters)
+    for parameter in parameters:
+        names = [*parameter.opts, *parameter.secondary_opts] if parameter.opts[0].startswith("-") else []
+        written = ", ".join(f"`{name}`" for name in names or [parameter.name.upper()])
+        assert any(row.startswith(f"| {written} |") for row in rows), written
+
+
+def test_the_tables_have_values_defaults_and_descriptions():
+    table = pages.options_tables("serve")
+    assert re.search(r"^\| `--port` \| `INTEGER` \| `8000` \| [A-Z].+ \|$", table, re.MULTILINE)
+    assert re.search(r"^\| `--timeout` \| `NUMBER` \| `600` \| [A-Z].+ \|$", table, re.MULTILINE)
+    table = pages.options_tables("batch")
+    assert re.search(r"^\| `PROMPTS` \|  \| required \| .+ \|$", table, re.MULTILINE)
+    assert re.search(r"^\| `--out` \| `PATH` \| required \| .+ \|$", table, re.MULTILINE)
+    assert re.search(r"^\| `--in-order`, `--as-they-come` \|  \| `--in-order` \| .+ \|$", table, re.MULTILINE)
+    assert re.search(r"^\| `--limit` \| `INTEGER` \| all \| .+ \|$", table, re.MULTILINE)  # from the help text
+    assert "Default:" not in table
+
+
+def test_a_page_of_the_site_has_tables_in_place_of_markers(tmp_path):
+    class Page:
+        class file:
+            src_uri = "page.md"
+
+    class Config:
+        docs_dir = str(tmp_path)
+
+    made = pages.on_page_markdown("# A\n\n<!-- options: models -->\n<!-- not run: x -->\n", Page, Config)
+    assert made == f"# A\n\n{pages.options_tables('models')}"
 
 
 # ---- navigation ----

@@ -44,6 +44,7 @@ for line in jobs:
             os.dup2(file.fileno(), number)
         sys.stdin = os.fdopen(0)
         os.chdir(job["folder"])
+        os.environ.update(job["environment"])
         status = 0
         try:
             work(job)
@@ -68,7 +69,8 @@ for line in jobs:
 def warm_interpreter():
     """Yield a function that runs a job and returns its exit code, standard output and standard error.
 
-    A job is the words of a command line, or with `code` a program.
+    A job is the words of a command line, or with `code` a program. Other keyword arguments are variables of its
+    environment.
     """
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM],
@@ -78,9 +80,10 @@ def warm_interpreter():
         env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "400", "MPLBACKEND": "agg"},
     )
 
-    def run(folder, *words, code=None, stdin=b"", interrupt=None):
+    def run(folder, *words, code=None, stdin=b"", interrupt=None, **environment):
         job = {"words": words} if code is None else {"code": code}
         job |= {"folder": str(folder), "stdin": base64.b64encode(stdin).decode(), "interrupt": interrupt}
+        job |= {"environment": environment}
         process.stdin.write(json.dumps(job) + "\n")
         process.stdin.flush()
         return json.loads(process.stdout.readline())

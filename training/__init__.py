@@ -1,1 +1,1 @@
-"""The making of the embedded models: corpus, tokenizer, training, export, check. Not part of the wheel."""
+"""Training of the embedded models: corpus, tokenizer, training, export and check. Not part of the wheel."""

@@ -1,8 +1,8 @@
-"""Batches made on the device from index tables: no padding, no host work, random by step number.
+"""Training batches, built on the device from index tables, without padding. Each depends only on seed and step.
 
-The width of a row decides what its canvas is, and rows of one batch share it. So every document
-draws a canvas size first, is filed under the nearest width, and a step picks a width and then rows
-from its drawer. A width is picked as often as its drawer needs for every document to be seen alike.
+The rows of a batch have the same width, and the width of a row determines its canvas. A canvas size is therefore
+drawn for each document first, and the document goes into the group of the nearest width. A step draws a width, then
+documents from its group. The probabilities of the widths are such that all documents are used equally often.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COPIES = 4  # canvas sizes drawn for each document
 
 
 class Batches:
-    """`batches(step)`: the same batch for the same step, however training came to it."""
+    """A function from a step to its batch; the same step always has the same batch, also after a resumed run."""
 
     def __init__(self, documents: Documents, rows: Rows, mask: int, *, shifted: bool, seed: int) -> None:
         self.documents, self.settings, self.mask, self.shifted = documents, rows, mask, shifted
@@ -35,10 +35,10 @@ class Batches:
         self.drawers = [torch.from_numpy(drawer).to(self.device) for drawer in drawers]
 
     def _widths(self, rng: np.random.Generator) -> np.ndarray:  # [COPIES * D]
-        """A row width for every copy of every document, by the canvas it draws.
+        """Return a row width for every copy of every document, after drawing its canvas size.
 
-        A padded canvas holds its answer whole, as in supervised fine-tuning; a packed one is cut
-        anywhere, without regard to the answer, or the cut would tell how long the answer is.
+        A padded canvas contains the complete answer, as in supervised fine-tuning. A packed row is cut at a position
+        that does not depend on the answer, because otherwise the cut would reveal the answer's length.
         """
         s, padded = self.settings, self.documents.fill is not None
         prompt = np.tile(self.documents.prompt.cpu().numpy(), COPIES)
@@ -52,15 +52,15 @@ class Batches:
 
     def __call__(self, step: int, *, causal: bool = False) -> Batch:
         s, rng = self.settings, np.random.default_rng((self.seed, step))
-        place = int(rng.choice(len(self.widths), p=self.chance))
-        width, drawer = int(self.widths[place]), self.drawers[place]
+        group = int(rng.choice(len(self.widths), p=self.chance))
+        width, drawer = int(self.widths[group]), self.drawers[group]
         rows = max(1, s.tokens // width)
         self.generator.manual_seed(int(rng.integers(2**62)))
-        at = torch.randint(len(drawer), (rows,), generator=self.generator, device=self.device)
-        return self.batch(drawer[at], width, causal=causal)
+        draws = torch.randint(len(drawer), (rows,), generator=self.generator, device=self.device)
+        return self.batch(drawer[draws], width, causal=causal)
 
     def batch(self, chosen: Tensor, width: int, *, causal: bool = False) -> Batch:
-        """Rows of the chosen documents, masked by the generator's next numbers."""
+        """Return rows that begin with the chosen documents, masked at random with the current generator."""
         s, padded = self.settings, self.documents.fill is not None
         columns = torch.arange(width, device=self.device)
         tokens = self.documents.rows(chosen, width)
@@ -86,19 +86,19 @@ class Batches:
     def _since_the_cut(
         self, chosen: Tensor, owner: Tensor, place: Tensor, every: Tensor, width: int
     ) -> Tensor:  # [B, W]
-        """Columns since the point from which a row would be masked; negative before it.
+        """Return the distance of each column from the cut after which a row may be masked; negative before it.
 
-        Where later prompts stand in sight, they give the answer's length away, and every answer
-        has a cut anywhere in it. Elsewhere a row has one cut, drawn without regard to the answer,
-        or the cut would tell how long it is; early ones are likelier, as fewer answers get far.
+        If later prompts of a packed row are visible, they reveal the length of the answer anyway, and every answer
+        has a cut at a random position. Otherwise a row has one cut that does not depend on the answer, because
+        otherwise the cut would reveal the answer's length. Early cuts are more likely, because long answers are rare.
         """
         columns = torch.arange(width, device=self.device)
         prompt = self.documents.prompt[chosen][:, None]
-        one = (self._rand(len(chosen), 1).square() * (width - prompt)).long()
+        cut = (self._rand(len(chosen), 1).square() * (width - prompt)).long()
         answer = (self.documents.length - self.documents.prompt)[owner]
-        change = F.pad(owner[:, 1:] != owner[:, :-1], (1, 0)).cumsum(1)  # number within the row
-        draws = self._rand(len(chosen), width).gather(1, change)  # one for each document of a row
-        return torch.where(every, place - (draws * answer).long(), columns - prompt - one)
+        change = F.pad(owner[:, 1:] != owner[:, :-1], (1, 0)).cumsum(1)  # index of the document in its row
+        draws = self._rand(len(chosen), width).gather(1, change)  # one per document of a row
+        return torch.where(every, place - (draws * answer).long(), columns - prompt - cut)
 
     def _rand(self, *shape: int) -> Tensor:
         return torch.rand(shape, generator=self.generator, device=self.device)

@@ -1,7 +1,7 @@
-"""Accuracy of a model on held-out prompts: `python -m training.check out/models/tiny-llada-base`.
+"""Measure a model's accuracy on held-out prompts: `python -m training.check out/models/tiny-llada-base`.
 
-A fixed canvas of 256, one token a pass, the surest first: the setting every shortened canvas is
-compared with. Decoding is the library's own.
+The recipe is the baseline of all comparisons: a fixed canvas of 256 slots, and one token per forward pass, the most
+confident one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CANVAS = 256
 def check(
     name: str | Path, split: Split, per_family: int, *, rows: int = 250, device: str = "auto"
 ) -> dict[str, float]:
-    """Share of right answers by family, and their mean."""
+    """Return the share of correct answers per family, and the mean of the shares."""
     model = lastword.load(name, device=device)
     with TemporaryDirectory() as folder:
         records = evaluate(
@@ -37,23 +37,23 @@ def check(
             limit=per_family,
             max_batch_size=rows,
         )
-    scores = {f: [r.score for r in records if r.task == f] for f in BENCHMARKS}
-    shares = {family: round(sum(mine) / len(mine), 4) for family, mine in scores.items()}
+    scores_by_family = {f: [r.score for r in records if r.task == f] for f in BENCHMARKS}
+    shares = {family: round(sum(scores) / len(scores), 4) for family, scores in scores_by_family.items()}
     return {**shares, "mean": round(sum(shares.values()) / len(shares), 4)}
 
 
 def main() -> None:
-    """Print one JSON line."""
+    """Parse the arguments and print the accuracies as one JSON line."""
     parser = argparse.ArgumentParser(description="Held-out accuracy on the fixed canvas.")
-    parser.add_argument("model", help="an embedded model, or the folder of an exported one")
+    parser.add_argument("model", help="an embedded model, or the folder of an exported model")
     parser.add_argument("--split", choices=("validation", "test"), default="validation")
     parser.add_argument("--per-family", type=int, default=100)
-    parser.add_argument("--rows", type=int, default=250, help="prompts decoded at once")
+    parser.add_argument("--rows", type=int, default=250, help="number of prompts decoded at the same time")
     parser.add_argument("--device", default="auto")
-    given = parser.parse_args()
-    shares = check(given.model, given.split, given.per_family, rows=given.rows, device=given.device)
-    asked = {"model": Path(given.model).name, "split": given.split, "per_family": given.per_family}
-    print(json.dumps(asked | shares))
+    args = parser.parse_args()
+    shares = check(args.model, args.split, args.per_family, rows=args.rows, device=args.device)
+    settings = {"model": Path(args.model).name, "split": args.split, "per_family": args.per_family}
+    print(json.dumps(settings | shares))
 
 
 if __name__ == "__main__":

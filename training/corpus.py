@@ -1,4 +1,4 @@
-"""Examples as flat arrays, and the documents a model is shown, on the device it is trained on."""
+"""Examples as flat arrays, and training documents as tensors on the device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ END, LLADA_TURN_END = "<|endoftext|>", "<|eot_id|>"
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Prompts and answers one after another: prompt, answer, prompt, answer, ..."""
+    """Token ids of all prompts and answers in one array: prompt, answer, prompt, answer, ..."""
 
     tokens: np.ndarray  # uint16
     prompts: np.ndarray  # uint16, length of each prompt
@@ -43,32 +43,32 @@ class Examples:
     @classmethod
     def read(cls, path: Path, split: str) -> Examples:
         if not path.is_file():
-            raise CheckpointError(f"there is no corpus {path}; make it with `python -m training.data`")
+            raise CheckpointError(f"there is no corpus {path}; generate it with `python -m training.data`")
         with np.load(path) as file:
             return cls(*(file[f"{split}_{name}"] for name in ("tokens", "prompts", "answers")))
 
     def shuffled(self, seed: int) -> Examples:
-        """These examples in a random order: packed rows should meet neighbours of every family."""
+        """Return the examples in random order, so that a packed row contains documents of different families."""
         order = np.random.default_rng(seed).permutation(len(self))
         lengths = self.prompts.astype(np.int64) + self.answers
         starts = np.concatenate(([0], np.cumsum(lengths)[:-1]))
-        moved = np.repeat(starts[order] - np.cumsum(lengths[order]) + lengths[order], lengths[order])
-        tokens = self.tokens[moved + np.arange(len(moved))]
+        offsets = np.repeat(starts[order] - np.cumsum(lengths[order]) + lengths[order], lengths[order])
+        tokens = self.tokens[offsets + np.arange(len(offsets))]
         return Examples(tokens, self.prompts[order], self.answers[order])
 
 
 @dataclass(frozen=True)
 class Frame:
-    """The tokens around a prompt and an answer. Plain text has an empty frame."""
+    """The tokens around a prompt and an answer: those of the chat template (none for plain text) and the end tokens."""
 
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
     ends: tuple[int, ...] = ()
-    trimmed: int = 0  # tokens the chat template strips from the end of a prompt: its newline
+    trimmed: int = 0  # number of tokens that the chat template strips from the end of a prompt (its newline)
 
     @classmethod
     def of(cls, settings: Settings, tokenizer: Tokenizer) -> Frame:
-        """Read off the checkpoint's own chat template; real end tokens, as models.md 1.6 and 2.6 say."""
+        """Return the frame of the tokenizer's chat template, with the end tokens of the model family."""
         end = token_number(tokenizer, END)
         if settings.rows_are == "packed":
             return cls(ends=(end,))
@@ -76,32 +76,32 @@ class Frame:
         chat, whole = tokenizer.chat([{"role": "user", "content": text}]), tokenizer.encode(text)
         for trimmed in (0, 1):
             body = whole[: len(whole) - trimmed]
-            for at in range(len(chat) - len(body) + 1):
-                if chat[at : at + len(body)] == body:
+            for start in range(len(chat) - len(body) + 1):
+                if chat[start : start + len(body)] == body:
                     turn = [token_number(tokenizer, LLADA_TURN_END)] if settings.family == "llada" else []
-                    before, after = tuple(chat[:at]), tuple(chat[at + len(body) :])
+                    before, after = tuple(chat[:start]), tuple(chat[start + len(body) :])
                     return cls(before, after, (*turn, end), trimmed)
         raise CheckpointError(
             "the chat template changes the prompt's tokens, so rows cannot be built from the corpus; "
-            "use a template that leaves the message as it is, up to trimming"
+            "use a template that copies the message unchanged, except for trailing white space"
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Documents:
-    """Whole documents in one long tensor: frame, prompt, frame, answer, ends."""
+    """All documents in one tensor. A document is: frame, prompt, frame, answer, end tokens."""
 
     tokens: Tensor  # [N] int16
     start: Tensor  # [D]
-    prompt: Tensor  # [D] columns before the answer
-    length: Tensor  # [D] columns of the whole document
-    fill: int | None  # what follows a document in its row; None: the next document
-    document: Tensor  # [N] which document each token belongs to
+    prompt: Tensor  # [D] number of columns before the answer
+    length: Tensor  # [D] number of columns of the document
+    fill: int | None  # token that fills the row after a document; None: the next document follows (packed)
+    document: Tensor  # [N] index of the document that contains the token
 
     def places(self, chosen: Tensor, width: int) -> tuple[Tensor, Tensor]:  # [B] -> two [B, W]
-        """Return, per column of `rows`, its document and its distance from that document's answer.
+        """Return, for each column of `rows`, its document and its distance from the start of that document's answer.
 
-        Negative distances are prompt. A padded row is its own document to the end.
+        Columns of a prompt have negative distances. All columns of a padded row belong to one document.
         """
         columns = torch.arange(width, device=chosen.device)
         if self.fill is not None:
@@ -112,7 +112,7 @@ class Documents:
         return owner, at - self.start[owner] - self.prompt[owner]
 
     def rows(self, chosen: Tensor, width: int) -> Tensor:  # [B] -> [B, W]
-        """The first `width` columns from the start of each chosen document."""
+        """Return the `width` columns that begin at the start of each chosen document."""
         columns = torch.arange(width, device=chosen.device)
         at = (self.start[chosen][:, None] + columns) % len(self.tokens)
         tokens = self.tokens[at].long()
@@ -122,22 +122,22 @@ class Documents:
 
 
 def documents(examples: Examples, frame: Frame, fill: int | None, device: torch.device) -> Documents:
-    """Lay examples out with their frames, all at once."""
+    """Build the documents of all examples with their frames, without a loop over examples."""
     before, between, ends = len(frame.before), len(frame.after), len(frame.ends)
-    given, answers = examples.prompts.astype(np.int64), examples.answers.astype(np.int64)
-    kept = given - frame.trimmed
+    untrimmed, answers = examples.prompts.astype(np.int64), examples.answers.astype(np.int64)
+    kept = untrimmed - frame.trimmed
     prompts = before + kept + between
     lengths = prompts + answers + ends
     starts = np.cumsum(lengths) - lengths
     flat = np.empty(lengths.sum(), np.int16)
-    source = np.cumsum(given + answers) - given - answers
+    source = np.cumsum(untrimmed + answers) - untrimmed - answers
     for at, pieces in (
         (starts, frame.before),
         (starts + before + kept, frame.after),
         (starts + prompts + answers, frame.ends),
     ):
         flat[at[:, None] + np.arange(len(pieces))] = np.array(pieces, np.int16)
-    for at, origin, count in ((starts + before, source, kept), (starts + prompts, source + given, answers)):
+    for at, origin, count in ((starts + before, source, kept), (starts + prompts, source + untrimmed, answers)):
         within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
         flat[np.repeat(at, count) + within] = examples.tokens[np.repeat(origin, count) + within]
     tokens, start, prompt, length = (torch.from_numpy(array).to(device) for array in (flat, starts, prompts, lengths))
@@ -147,15 +147,15 @@ def documents(examples: Examples, frame: Frame, fill: int | None, device: torch.
 
 
 def token_number(tokenizer: Tokenizer, token: str) -> int:
-    """The id of a token that training cannot do without."""
-    found = tokenizer.id_of(token)
-    if found is None:
-        raise CheckpointError(f"the tokenizer has no {token}; make it with `python -m training.tokenizer`")
-    return found
+    """Return the id of a special token; raise CheckpointError if the tokenizer lacks it."""
+    token_id = tokenizer.id_of(token)
+    if token_id is None:
+        raise CheckpointError(f"the tokenizer has no {token}; train it with `python -m training.tokenizer`")
+    return token_id
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer in a folder, which must have one."""
+    """Return the tokenizer in a folder; raise CheckpointError if there is none."""
     tokenizer = Tokenizer.from_folder(folder)
     if tokenizer is None:
         raise CheckpointError(f"{folder} has no tokenizer; run `python -m training.tokenizer out/recipe`")

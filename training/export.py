@@ -1,4 +1,4 @@
-"""A trained network as the authors would publish it: their names, their fields, bf16."""
+"""Export of a trained network in the authors' checkpoint format: their tensor names, config fields and bfloat16."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
 def llada_config(shape: TransformerConfig, end: int, mask: int) -> dict[str, Any]:
-    """Every field of LLaDA's config.json that says something about the model."""
+    """Return the fields of LLaDA's config.json that describe the model."""
     return {
         "activation_type": "silu",
         "alibi": False,
@@ -58,7 +58,7 @@ def llada_config(shape: TransformerConfig, end: int, mask: int) -> dict[str, Any
 
 
 def dream_config(shape: TransformerConfig, end: int, mask: int) -> dict[str, Any]:
-    """Every field of Dream's config.json that says something about the model."""
+    """Return the fields of Dream's config.json that describe the model."""
     return {
         "architectures": ["DreamModel"],
         "attention_dropout": 0.0,
@@ -87,7 +87,7 @@ def dream_config(shape: TransformerConfig, end: int, mask: int) -> dict[str, Any
 
 
 CONFIGS = {"llada": llada_config, "dream": dream_config}
-CANVAS = 256  # the slots of an answer in training; a longer canvas is one the models never saw
+CANVAS = 256  # slots of the largest canvas in training; the models are not trained on longer ones
 GENERATION: dict[str, dict[str, Any]] = {
     "llada": {"max_new_tokens": CANVAS},
     "dream": {
@@ -100,28 +100,28 @@ GENERATION: dict[str, dict[str, Any]] = {
 def export(
     network: BidirectionalTransformer, family: str, folder: Path, tokenizer: Path, *, start: int, end: int, mask: int
 ) -> None:
-    """Write a folder that `lastword.load` and the authors' own code can read."""
+    """Write a checkpoint folder that `lastword.load` and the authors' code can read."""
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / "config.json", CONFIGS[family](network.config, end, mask))
     ends = {"bos_token_id": start, "eos_token_id": end, "pad_token_id": end}
     _write(folder / "generation_config.json", ends | GENERATION[family])
-    names = their_names(ARCHITECTURES[family].tensors, network.config.num_layers)
+    names = checkpoint_names(ARCHITECTURES[family].tensors, network.config.num_layers)
     tensors = {
-        names[ours]: tensor.detach().to("cpu", torch.bfloat16).contiguous()
-        for ours, tensor in network.state_dict().items()
+        names[parameter]: tensor.detach().to("cpu", torch.bfloat16).contiguous()
+        for parameter, tensor in network.state_dict().items()
     }
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    (folder / "model.safetensors").chmod(0o644)  # safetensors keeps its files to their owner
+    (folder / "model.safetensors").chmod(0o644)  # safetensors makes files readable by their owner only
     for name in TOKENIZER_FILES:
         shutil.copyfile(tokenizer / name, folder / name)
 
 
-def their_names(tensors: Mapping[str, str], layers: int) -> dict[str, str]:
-    """Our parameter names to the authors', for every layer."""
+def checkpoint_names(tensors: Mapping[str, str], layers: int) -> dict[str, str]:
+    """Return the authors' tensor names by the parameter names of this package, for every layer."""
     return {
-        ours.format(i=layer): theirs.format(i=layer)
-        for ours, theirs in tensors.items()
-        for layer in range(layers if "{i}" in ours else 1)
+        parameter.format(i=layer): tensor.format(i=layer)
+        for parameter, tensor in tensors.items()
+        for layer in range(layers if "{i}" in parameter else 1)
     }
 
 

@@ -19,12 +19,12 @@ class History:
 
     steps: int
     seconds: float
-    resumed: tuple[int, ...]  # the steps at which a longer schedule took over
-    loss: float  # on validation texts, the last
+    resumed: tuple[int, ...]  # steps at which the run was resumed with a longer schedule
+    loss: float  # the last validation loss
 
 
 def history(log: list[dict[str, Any]]) -> History:
-    """Summarise the lines of a log. A clock that restarts marks a resumed run."""
+    """Summarise the lines of a log. A run was resumed wherever the seconds restart at 0."""
     timed = [line for line in log if "seconds" in line]
     stops = [a for a, b in pairwise(timed) if b["seconds"] < a["seconds"]]
     return History(

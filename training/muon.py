@@ -1,7 +1,7 @@
-"""Muon (Jordan et al., 2024): momentum whose every step is an orthogonal matrix.
+"""Muon (Jordan et al., 2024): momentum with orthogonalised updates.
 
-At this size it reaches a given loss in clearly fewer steps than AdamW, and the matrices are so
-small that making a step orthogonal costs next to nothing when equal shapes are stacked.
+For models of this size it needs fewer steps than AdamW to reach a given loss. The matrices are small, so the
+orthogonalisation is cheap if matrices of equal shape are stacked.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# The quintic whose iteration drives all singular values into (0.7, 1.2): close to 1 is enough.
+# Coefficients of a quintic polynomial whose iteration moves all singular values into (0.7, 1.2), close enough to 1.
 A, B, C = 3.4445, -4.7750, 2.0315
 
 
 class Muon(torch.optim.Optimizer):
-    """For matrices only; a step has about the spectral norm `lr`."""
+    """The Muon optimiser, for matrices only; the spectral norm of an update is about `lr`."""
 
     def __init__(
         self, params: Iterable[nn.Parameter], lr: float, momentum: float = 0.95, weight_decay: float = 0.0
@@ -29,17 +29,17 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             ordered = sorted(group["params"], key=lambda p: tuple(p.shape))
-            for shape, same in groupby(ordered, key=lambda p: tuple(p.shape)):
-                self._move(list(same), shape, group)
+            for shape, params in groupby(ordered, key=lambda p: tuple(p.shape)):
+                self._update(list(params), shape, group)
 
-    def _move(self, params: list[nn.Parameter], shape: tuple[int, ...], group: dict[str, Any]) -> None:
-        grads = [p.grad for p in params if p.grad is not None]  # every matrix is used in every pass
+    def _update(self, params: list[nn.Parameter], shape: tuple[int, ...], group: dict[str, Any]) -> None:
+        grads = [p.grad for p in params if p.grad is not None]  # every matrix has a gradient in every step
         for p in params:
             self.state[p].setdefault("moment", torch.zeros_like(p))
         moments = [self.state[p]["moment"] for p in params]
         torch._foreach_lerp_(moments, grads, 1 - group["momentum"])
-        ahead = torch._foreach_lerp(grads, moments, group["momentum"])  # Nesterov's look ahead
-        steps = orthogonal(torch.stack(ahead)).to(params[0].dtype)
+        nesterov = torch._foreach_lerp(grads, moments, group["momentum"])
+        steps = orthogonal(torch.stack(nesterov)).to(params[0].dtype)
         rows, columns = shape
         size = group["lr"] * max(1.0, rows / columns) ** 0.5
         weights: list[Tensor] = [*params]
@@ -48,7 +48,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor, rounds: int = 5) -> Tensor:  # [N, rows, columns]
-    """The nearest orthogonal matrix of each, roughly, by Newton-Schulz; bf16 suffices on a GPU."""
+    """Return an approximation of the nearest orthogonal matrix of each, by Newton-Schulz iteration (bf16 on GPUs)."""
     x = matrices.bfloat16() if matrices.is_cuda else matrices
     tall = x.shape[-2] > x.shape[-1]
     x = x.mT if tall else x

@@ -1,11 +1,11 @@
-"""The loss: masked tokens, weighted by one over the chance of being masked (LLaDA, eq. 3).
+"""The training loss: cross entropy of masked tokens, divided by their mask probability (LLaDA, eq. 3).
 
-Tokens masked independently leave copies of most results in sight, and where they do not, the
-operands are gone too: a small model learns to copy and hardly to compute. So a share of the rows is
-masked from a column on (`ahead_of`), which is the state confident decoding is in most of the time.
+If tokens are masked independently, most results of a calculation are visible elsewhere in the answer, or its operands
+are masked as well. A small model then learns to copy rather than to compute. In a share of the rows (`ahead_of`), all
+or most tokens after a cut are masked instead. This resembles the state of a canvas during confident decoding.
 
-Everything about a model family that matters here is one bit: whether outputs are shifted. It is
-paid when targets are laid out, so the network sees inputs, targets and weights and nothing else.
+The only difference between the model families is whether outputs are shifted (Dream). Targets and weights are shifted
+when a batch is made, so the network needs no flag for it.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from lastword.models.layers import BidirectionalTransformer
 
 @dataclass(frozen=True)
 class Batch:
-    """The batch of a step. The loss is the sum of weight x cross entropy."""
+    """The batch of a step. The loss is the weighted sum of cross entropies."""
 
-    inputs: Tensor  # [B, W] token ids, masks among them
-    targets: Tensor  # [B, W] what the output at each column should say
-    weights: Tensor  # [B, W] zero where the output does not count
+    inputs: Tensor  # [B, W] token ids, with masks
+    targets: Tensor  # [B, W] the token to predict at each column
+    weights: Tensor  # [B, W] weight of the cross entropy at each column; 0: ignored
     causal: bool = False
 
 
 def ratios(rows: int, blank: float, eps: float, generator: torch.Generator) -> Tensor:  # [B, 1] in [eps, 1]
-    """Each row's chance of masking a token: uniform, spread evenly over the batch.
+    """Return the mask probability of each row: uniform, and evenly spread over the batch.
 
-    One random offset shifts a regular grid, so every batch holds every level of noise and the
-    loss varies less than with independent draws. `blank` adds rows that are masked completely.
+    A regular grid with one random offset gives every batch all noise levels, so the loss varies less than with
+    independent draws. `blank` is the weight of additional rows that are masked completely.
     """
     device = generator.device
     offset = torch.rand((), generator=generator, device=device)
@@ -45,36 +45,36 @@ def ratios(rows: int, blank: float, eps: float, generator: torch.Generator) -> T
 def masked(
     tokens: Tensor,  # [B, W]
     fixed: Tensor,  # [B, W] never masked
-    content: Tensor,  # [B, W] counted when the loss is averaged; fill is learnt but not counted
-    chance: Tensor,  # [B, 1]
+    content: Tensor,  # [B, W] columns that count in the average; end tokens that fill a row do not
+    chance: Tensor,  # [B, 1] mask probability
     mask: int,
     generator: torch.Generator,
     *,
     shifted: bool,
-    started: Tensor | None = None,  # [B, W] columns since the cut of a row masked from there on
-    ahead_of: Tensor | None = None,  # [B, 1] which rows those are
+    started: Tensor | None = None,  # [B, W] distance from the cut of the row
+    ahead_of: Tensor | None = None,  # [B, 1] rows that are masked after their cut
     reach: float = 16.0,
 ) -> Batch:
-    """Mask each free token with its row's chance; the loss is per token of content.
+    """Mask tokens that are not fixed with the probability of their row; return a batch whose loss is per content token.
 
-    Without the distinction a wide canvas, nearly all of it fill, would dilute its own answer.
-    Rows of `ahead_of` are masked from their cut on instead (`started` >= 0), half of them with a
-    few later tokens left in sight. What comes soon after a cut can be known and weighs most; the
-    row as a whole weighs what its content would weigh without it.
+    The tokens that fill a wide canvas have a loss, but do not count in the average; otherwise they would reduce the
+    weight of the answer. Rows of `ahead_of` are masked after their cut instead (`started` >= 0), and in half of them a
+    few later tokens stay visible. Tokens soon after the cut are predictable and have the largest weights. The total
+    weight of a row is the same as without a cut.
     """
-    if shifted:  # nothing stands before the first column, so nothing can predict it
+    if shifted:  # no column precedes the first one, so its token cannot be predicted
         fixed = fixed | (torch.arange(tokens.shape[1], device=tokens.device) == 0)
     draw = torch.rand(tokens.shape, generator=generator, device=tokens.device)
     hidden = (draw < chance) & ~fixed
     counted = (content & ~fixed).sum()
     weights = hidden / (chance * counted)
     if started is not None and ahead_of is not None:
-        later = (0.5 + chance).clamp(max=1)  # of masking a token behind the cut
+        later = (0.5 + chance).clamp(max=1)  # mask probability after the cut
         cut = (started >= 0) & ~fixed
         near = torch.where(cut, torch.exp(-started.clamp(min=0) / reach), 0.0)
         share = (content & ~fixed).sum(1, keepdim=True) / counted
         near = near * share / near.sum(1, keepdim=True).clamp(min=1e-6)
-        kept = cut & ((draw < later) | (started < 1))  # the column at the cut is always asked for
+        kept = cut & ((draw < later) | (started < 1))  # the column at the cut is always masked
         hidden = torch.where(ahead_of, kept, hidden)
         weights = torch.where(ahead_of, near * kept, weights)
     inputs = tokens.masked_fill(hidden, mask)
@@ -82,21 +82,21 @@ def masked(
 
 
 def next_token(tokens: Tensor, content: Tensor) -> Batch:
-    """The autoregressive task on the same rows: every token of content from those before it."""
+    """Return the autoregressive batch of the same rows: every content token is predicted from those before it."""
     weights = content[:, 1:].float()
     weights = F.pad(weights, (1, 0)) / weights.sum()
     return Batch(tokens, *ahead(tokens, weights), causal=True)
 
 
 def ahead(tokens: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Targets and weights moved one column left: the output at column i speaks for i + 1."""
+    """Return targets and weights shifted one column left, because the output at column i predicts column i + 1."""
     return F.pad(tokens[:, 1:], (0, 1)), F.pad(weights[:, 1:], (0, 1))
 
 
 def loss(network: BidirectionalTransformer, inputs: Tensor, targets: Tensor, weights: Tensor, causal: bool) -> Tensor:
-    """Weighted cross entropy in float32.
+    """Return the weighted cross entropy in float32.
 
-    The head runs on every column: picking the masked ones first would make shapes depend on data.
+    Logits of all columns are computed, because shapes would depend on the data if masked columns were selected first.
     """
     logits = network.head(network.norm(network.hidden(inputs, causal=causal)))
     losses = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none")

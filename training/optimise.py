@@ -1,4 +1,4 @@
-"""Optimisation: initial values, the two optimisers with one schedule, the running average."""
+"""Optimisation: initial weights, two optimisers with one schedule, and a running average of the weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from training.settings import Rate
 
 
 def fresh(shape: TransformerConfig, seed: int) -> BidirectionalTransformer:
-    """A network whose blocks start as the identity: what they add to the stream starts at zero."""
+    """Return a new network whose blocks are the identity, because their output projections are zero."""
     network = BidirectionalTransformer(shape)
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in network.named_parameters():
@@ -27,7 +27,7 @@ def fresh(shape: TransformerConfig, seed: int) -> BidirectionalTransformer:
 
 
 class Optimiser:
-    """Muon for the matrices of the blocks, AdamW for embedding, head, norms and biases."""
+    """An optimiser: Muon for the matrices of the blocks, AdamW for embedding, head, norms and biases."""
 
     def __init__(self, network: BidirectionalTransformer, rate: Rate, steps: int) -> None:
         self.rate, self.steps = rate, steps
@@ -35,28 +35,28 @@ class Optimiser:
         self.weights: list[nn.Parameter] = [*network.parameters()]
         self.averages: list[Tensor] = [*self.average.parameters()]
         matrices = [p for p in network.blocks.parameters() if p.ndim == 2]
-        inside = {id(p) for p in matrices}
-        outside = [p for p in self.weights if id(p) not in inside]
-        # Adam adapts to a parameter's own scale; decay would only shrink norms and rare rows.
+        matrix_ids = {id(p) for p in matrices}
+        others = [p for p in self.weights if id(p) not in matrix_ids]
+        # No weight decay here: it would shrink norms and the embeddings of rare tokens.
         self.optimisers: list[torch.optim.Optimizer] = [
             Muon(matrices, lr=rate.muon, weight_decay=rate.weight_decay),
-            torch.optim.AdamW(outside, lr=rate.adam, betas=(0.9, 0.95), weight_decay=0.0, foreach=True),
+            torch.optim.AdamW(others, lr=rate.adam, betas=(0.9, 0.95), weight_decay=0.0, foreach=True),
         ]
         self.peaks = (rate.muon, rate.adam)
 
     def factor(self, step: int) -> float:
-        """Share of the peak rate at a step: up, level, then down to zero at the last step."""
-        left = (self.steps - step) / max(1.0, self.rate.decay * self.steps)
-        return min(1.0, (step + 1) / max(1, self.rate.warmup), left)
+        """Return the learning rate of a step as a share of the peak: warm-up, constant, then linear decay to zero."""
+        decay = (self.steps - step) / max(1.0, self.rate.decay * self.steps)
+        return min(1.0, (step + 1) / max(1, self.rate.warmup), decay)
 
     def step(self, step: int) -> None:
-        """Apply the gradients; no number is read back from the device."""
+        """Apply the gradients, without a synchronisation with the device."""
         nn.utils.clip_grad_norm_(self.weights, self.rate.clip, foreach=True)
         for optimiser, peak in zip(self.optimisers, self.peaks, strict=True):
             optimiser.param_groups[0]["lr"] = peak * self.factor(step)
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
-        # Young averages forget faster, or the first weights would stay in them for long.
+        # The average decays faster in the first steps; otherwise it would keep the initial weights for long.
         keep = min(self.rate.average, (1 + step) / (10 + step))
         torch._foreach_lerp_(self.averages, [w.detach() for w in self.weights], 1 - keep)
 

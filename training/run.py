@@ -1,7 +1,7 @@
-"""A training run: data on the device, weights, optimiser, and checkpoints.
+"""A training run: data on the device, weights, optimiser and checkpoints.
 
-A run is a function of its settings: every random number depends on the seed and the step, so a run
-that stops and resumes is the run that never stopped.
+All random numbers depend only on the seed and the step, so a run that is stopped and resumed equals an uninterrupted
+one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VALIDATION_BATCHES = 8
 
 
 class Run:
-    """The state of a training run, and its step."""
+    """The state of a training run, with methods that train, validate, save and export."""
 
     def __init__(self, settings: Settings, out: Path, device: torch.device, *, compiled: bool = False) -> None:
         self.settings, self.out, self.device = settings, out, device
@@ -38,7 +38,7 @@ class Run:
         self.validation = self._batches("validation", 0)
         network = fresh(settings.shape(tokenizer.size), settings.seed).to(device)
         self.optimiser = Optimiser(network, settings.rate, settings.steps)
-        # Symbolic sizes: one compilation serves every row width.
+        # With dynamic shapes, one compilation works for every row width.
         self.loss = torch.compile(objective.loss, dynamic=True) if compiled else objective.loss
 
     def _batches(self, split: str, seed: int) -> Batches:
@@ -50,7 +50,7 @@ class Run:
         return Batches(texts, s.rows, self.mask, shifted=s.shifted, seed=seed)
 
     def advance(self, step: int) -> tuple[Tensor, int]:
-        """Take a step; return its loss, still on the device, and the number of columns computed."""
+        """Run a training step; return its loss, as a tensor on the device, and the number of tokens computed."""
         batch = self.train(step, causal=step < self.settings.causal_steps)
         with self._mixed():
             loss = self.loss(self.optimiser.network, batch.inputs, batch.targets, batch.weights, batch.causal)
@@ -60,7 +60,7 @@ class Run:
 
     @torch.no_grad()
     def validate(self) -> float:
-        """The loss of the averaged weights on held-out documents: the same batches every time."""
+        """Return the loss of the averaged weights on held-out documents, always on the same batches."""
         total = 0.0
         for step in range(VALIDATION_BATCHES):
             b = self.validation(step)
@@ -69,40 +69,40 @@ class Run:
         return total / VALIDATION_BATCHES
 
     def _mixed(self) -> AbstractContextManager[Any]:
-        """Products in bf16, sums and weights in float32; plain float32 where there is no GPU."""
+        """Return a context for mixed precision: matrix products in bf16 on a GPU, float32 otherwise."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
 
     def save(self, step: int) -> None:
         state = {"step": step, "settings": dataclasses.asdict(self.settings)}
         part = self.out / "checkpoint.part"
         torch.save(state | self.optimiser.state(), part)
-        part.replace(self.out / "checkpoint.pt")  # a killed run leaves the old one whole
+        part.replace(self.out / "checkpoint.pt")  # atomic: a killed run keeps the previous checkpoint
 
     def resume(self) -> int:
-        """Take up the checkpoint; returns the next step. Only `steps` may differ from its settings."""
+        """Restore the checkpoint and return the next step. Of its settings, only `steps` may have changed."""
         path = self.out / "checkpoint.pt"
         if not path.is_file():
-            raise CheckpointError(f"{path} is not there; start without --resume")
+            raise CheckpointError(f"there is no checkpoint {path}; start without --resume")
         state = torch.load(path, map_location=self.device, weights_only=True)
         now, then = dataclasses.asdict(self.settings), state["settings"]
         changed = [name for name in now if now[name] != then[name] and name != "steps"]
         if changed:
             raise SettingError(
-                f"{path} was trained with other settings ({', '.join(changed)}); give it the same "
-                "ones, or start without --resume"
+                f"{path} was trained with other values of {', '.join(changed)}; give the same settings, "
+                "or start without --resume"
             )
         self.optimiser.restore(state)
         return int(state["step"])
 
     def begin(self) -> None:
-        """Take the weights of the model the settings start from, if any: instruct from base."""
+        """Load the weights of the model in the setting `start`, if there is one, as for instruct models."""
         if not self.settings.start:
             return
         model: Any = lastword.load(self.settings.start, device=self.device, dtype=torch.float32)
         if model.network.config != self.optimiser.network.config:
             raise SettingError(
                 f"{self.settings.start} has another shape than {self.settings.name}; give both the "
-                "same [body] and tokenizer, or start at random with --start ''"
+                "same [body] and tokenizer, or start from random weights with --start ''"
             )
         for network in (self.optimiser.network, self.optimiser.average):
             network.load_state_dict(model.network.state_dict())

@@ -1,4 +1,4 @@
-"""Settings: how one model is trained, as a value read from its TOML file."""
+"""The settings of a training run, which are read from a TOML file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Section = TypeVar("Section")
 
 @dataclass(frozen=True)
 class Body:
-    """The network's size; what the family dictates (biases, rotation dtype) is not a choice."""
+    """The size of the network. The model family determines everything else, such as biases."""
 
     hidden_size: int = 256
     num_layers: int = 6
@@ -35,20 +35,20 @@ class Body:
 
 @dataclass(frozen=True)
 class Rows:
-    """The layout of a training row."""
+    """The layout of training rows."""
 
-    tokens: int = 65536  # columns per step, whatever the width of its rows
-    grain: int = 32  # row widths are multiples of this: few shapes, and no padding at all
-    canvas: int = 256  # columns after the prompt, in rows of the `full` share
-    full: float = 0.5  # share of rows with that canvas; the others draw theirs uniformly
-    smallest: int = 8  # the smallest canvas drawn for packed rows
-    visible: float = 0.85  # share of packed rows whose first prompt is never masked
-    answers_only: float = 0.4  # share of packed rows none of whose prompts is ever masked
-    ahead: float = 0.5  # share of rows masked from a column on: what comes next, from what is there
-    reach: float = 16.0  # columns over which those rows' weights fall to 1/e
-    widest: int = 640
-    blank: float = 0.15  # extra weight on rows that are masked completely: what a length probe sees
-    eps: float = 1e-3  # smallest mask probability, as LLaDA has it
+    tokens: int = 65536  # columns per step: number of rows times their width
+    grain: int = 32  # row widths are multiples of this number, so there are few shapes and no padding
+    canvas: int = 256  # slots after the prompt in a share `full` of the rows
+    full: float = 0.5  # share of rows with this canvas; in the others, its size is drawn uniformly
+    smallest: int = 8  # smallest canvas of packed rows
+    visible: float = 0.85  # share of packed rows in which the first prompt is never masked
+    answers_only: float = 0.4  # share of packed rows in which no prompt is masked
+    ahead: float = 0.5  # share of rows that are masked after a cut (see training/objective.py)
+    reach: float = 16.0  # columns after the cut over which the weights fall to 1/e
+    widest: int = 640  # largest row width
+    blank: float = 0.15  # weight of additional rows that are masked completely, as in a length probe
+    eps: float = 1e-3  # smallest mask probability, as in LLaDA
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,15 @@ class Rate:
     muon: float = 0.012
     adam: float = 3e-3
     warmup: int = 100
-    decay: float = 0.4  # share of the steps over which both rates fall linearly to zero
+    decay: float = 0.4  # share of the steps, at the end, in which both rates fall linearly to zero
     weight_decay: float = 0.02
     clip: float = 1.0
-    average: float = 0.998  # per step, of the exported running average of the weights
+    average: float = 0.998  # decay per step of the running average of the weights, which is exported
 
 
 @dataclass(frozen=True)
 class Settings:
-    """All of a training run. Paths are relative to the folder the command runs in."""
+    """All settings of a training run. Paths are relative to the working directory."""
 
     name: str
     family: str  # "llada" or "dream"
@@ -74,8 +74,8 @@ class Settings:
     tokenizer: str
     corpus: str
     steps: int
-    start: str = ""  # folder of an exported model to take the first weights from; "": at random
-    causal: float = 0.0  # share of the steps trained left to right first, as Dream's parent was
+    start: str = ""  # folder of an exported model with the initial weights; "": random weights
+    causal: float = 0.0  # share of the steps, at the start, that train next-token prediction, as Dream's parent model
     seed: int = 1
     log_every: int = 50
     validate_every: int = 500
@@ -89,22 +89,22 @@ class Settings:
                 raise SettingError(f"{name}={getattr(self, name)!r} is unknown; give {' or '.join(allowed)}")
         if self.causal and not self.shifted:
             raise SettingError(
-                f"causal={self.causal} trains the next token, which only shifted models (dream) "
-                "predict; drop it for llada"
+                f"causal={self.causal} trains next-token prediction, which needs a shifted model (dream); "
+                "leave it out for llada"
             )
 
     @property
     def shifted(self) -> bool:
-        """True if the output at a column predicts the next one."""
+        """True if the output at a column predicts the token at the next column."""
         return self.family == "dream"
 
     @property
     def causal_steps(self) -> int:
-        """Steps of the autoregressive phase; weights taken from a model have it behind them."""
+        """The number of steps that train next-token prediction; 0 if the run starts from a trained model."""
         return 0 if self.start else round(self.causal * self.steps)
 
     def shape(self, vocabulary: int) -> TransformerConfig:
-        """The architecture for a tokenizer of that size."""
+        """Return the architecture for a vocabulary size."""
         dream = self.family == "dream"
         return TransformerConfig(
             **dataclasses.asdict(self.body),
@@ -116,7 +116,7 @@ class Settings:
 
 
 def read(path: Path, **changes: Any) -> Settings:
-    """The settings in a TOML file; `changes` that are not None replace top-level ones."""
+    """Return the settings in a TOML file; `changes` that are not None replace top-level settings."""
     table = tomllib.loads(path.read_text(encoding="utf-8"))
     table |= {name: value for name, value in changes.items() if value is not None}
     sections = {"body": Body, "rows": Rows, "rate": Rate}
@@ -127,6 +127,6 @@ def read(path: Path, **changes: Any) -> Settings:
 def _section(cls: type[Section], table: dict[str, Any], path: Path) -> Section:
     try:
         return cls(**table)
-    except TypeError as wrong:
+    except TypeError as error:
         fields = ", ".join(f.name for f in dataclasses.fields(cls))  # type: ignore[arg-type]
-        raise SettingError(f"{path}: {wrong}; the settings here are {fields}") from wrong
+        raise SettingError(f"{path}: {error}; allowed settings are {fields}") from error

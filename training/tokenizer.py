@@ -1,7 +1,7 @@
 """Train the tokenizers of the embedded models: `python -m training.tokenizer OUT`.
 
-A byte-level BPE with single digits, learned from training examples alone. The special tokens of
-each family come behind the pieces, as in the real checkpoints. Needs the `training` extra.
+The tokenizers are byte-level BPE with single digits, trained on training examples only. The special tokens of a model
+family have the last ids, as in the original checkpoints. Requires the extra `training`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SEED = 7
 
 @dataclass(frozen=True)
 class Specials:
-    """The special tokens of a model family, in the order of their ids, and the part each plays."""
+    """The special tokens of a model family, in the order of their ids, and their roles."""
 
     tokens: tuple[str, ...]
     bos: str
@@ -52,7 +52,7 @@ LLADA = Specials(
     eos="<|endoftext|>",
     mask="<|mdm_mask|>",
     end_of_turn="<|eot_id|>",
-    # The assistant header always comes last, whatever `add_generation_prompt` says.
+    # The assistant header is always added at the end; `add_generation_prompt` is ignored.
     chat_template=(
         "{{ bos_token }}{% for message in messages %}"
         "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' }}"
@@ -67,7 +67,7 @@ DREAM = Specials(
     eos="<|endoftext|>",
     mask="<|mask|>",
     end_of_turn="<|im_end|>",
-    # ChatML without Dream's default system turn, which would double the length of our prompts.
+    # ChatML without Dream's default system message, which would double the length of the prompts.
     chat_template=(
         "{% for message in messages %}"
         "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
@@ -79,11 +79,11 @@ SPECIALS = {"llada": LLADA, "dream": DREAM}
 
 
 def train(specials: Specials, sample: int = SAMPLE, vocabulary: int = VOCABULARY) -> Tokenizer:
-    """Learn the pieces and put the special tokens behind them: `vocabulary` ids in all."""
+    """Train a tokenizer with `vocabulary` ids, the special tokens included, which have the last ids."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(r" ?\d"), "isolated"),  # a digit takes the space before it
+            pre_tokenizers.Split(Regex(r" ?\d"), "isolated"),  # a digit and the space before it are one token
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
         ]
     )
@@ -100,7 +100,7 @@ def train(specials: Specials, sample: int = SAMPLE, vocabulary: int = VOCABULARY
 
 
 def write(folder: Path, tokenizer: Tokenizer, specials: Specials, instruct: bool) -> None:
-    """Write `tokenizer.json` and `tokenizer_config.json` as the real checkpoints have them."""
+    """Write `tokenizer.json` and `tokenizer_config.json` in the format of the original checkpoints."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     config = json.dumps(config_of(tokenizer, specials, instruct), indent=2) + "\n"
@@ -108,7 +108,7 @@ def write(folder: Path, tokenizer: Tokenizer, specials: Specials, instruct: bool
 
 
 def config_of(tokenizer: Tokenizer, specials: Specials, instruct: bool) -> dict[str, Any]:
-    """The content of `tokenizer_config.json`. LLaDA does not declare its mask, Dream does."""
+    """Return the content of `tokenizer_config.json`. Dream declares its mask token, LLaDA does not."""
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "add_bos_token": False,
@@ -139,28 +139,28 @@ def config_of(tokenizer: Tokenizer, specials: Specials, instruct: bool) -> dict[
 def _documents(sample: int) -> Iterator[str]:
     for family in FAMILIES:
         for example in islice(example_stream("train", family, SEED), sample):
-            yield example.prompt  # apart from its answer, as both are encoded
+            yield example.prompt  # separate from the answer, because both are encoded separately
             yield example.answer
-    # Often enough to be learned whole: a known-hazard answer has a token per word.
+    # Repeated so that each filler word becomes one token: a known-hazard answer has one token per word.
     yield from ["\n".join(FILLERS)] * sample
 
 
 def _check(tokenizer: Tokenizer, vocabulary: int) -> None:
     size = tokenizer.get_vocab_size()
     if size != vocabulary:
-        raise TaskError(f"the tokenizer has {size} ids instead of {vocabulary}; train it on a larger sample.")
+        raise TaskError(f"the tokenizer has {size} ids instead of {vocabulary}; train it on a larger sample")
     split = [w for w in FILLERS if len(tokenizer.encode(f"{w} {w}", add_special_tokens=False).ids) != 2]
     if split:
         raise TaskError(
             f"the filler words {', '.join(split)} are more than one token, so the known hazard "
-            "would be wrong; train on a larger sample."
+            "would be wrong; train on a larger sample"
         )
 
 
 def main() -> None:
-    """Write OUT/tiny-llada-base and its three sisters."""
+    """Parse the arguments and write the tokenizers of all four embedded models."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("out", type=Path, help="folder that gets one folder per model")
+    parser.add_argument("out", type=Path, help="folder to which one folder per model is written")
     out = parser.parse_args().out
     for family, specials in SPECIALS.items():
         tokenizer = train(specials)

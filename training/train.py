@@ -1,7 +1,7 @@
 """Train one embedded model: `python -m training.train training/tiny-llada-base.toml`.
 
-Writes to its folder `log.jsonl` and, at every validation, `checkpoint.pt` and the averaged weights
-in the authors' format.
+The output folder contains `log.jsonl` and, after each validation, `checkpoint.pt` and the averaged weights in the
+authors' format.
 """
 
 from __future__ import annotations
@@ -18,55 +18,57 @@ from training.settings import read
 
 
 def train(run: Run, first: int, last: int) -> None:
-    """Steps `first` to `last`, a line of log every so often, a checkpoint at each validation."""
+    """Run the steps from `first` to `last`, with a log line every `log_every` steps and a checkpoint per validation."""
     s, tokens, began = run.settings, 0, time.perf_counter()
     lap = began
     for step in range(first, last):
         loss, columns = run.advance(step)
-        tokens, done = tokens + columns, step + 1
-        due = done % s.validate_every == 0 or done == last
-        if not due and done % s.log_every:
+        tokens, finished = tokens + columns, step + 1
+        is_validation = finished % s.validate_every == 0 or finished == last
+        if not is_validation and finished % s.log_every:
             continue
-        line = {"step": done, "loss": round(loss.item(), 5)}  # the only wait for the device
+        line = {"step": finished, "loss": round(loss.item(), 5)}  # the only synchronisation with the device
         now = time.perf_counter()
         line |= {"tokens_per_second": int(tokens / (now - lap)), "seconds": round(now - began, 1)}
-        if due:
+        if is_validation:
             line["validation_loss"] = round(run.validate(), 5)
-            run.save(done)
-            run.export()  # every checkpoint is a model: a run that is cut off leaves a usable one
+            run.save(finished)
+            run.export()  # so that a run that is stopped early leaves a usable model
         run.log(line)
         tokens, lap = 0, time.perf_counter()
 
 
 def main() -> None:
-    """Parse, make the run, train."""
+    """Parse the arguments, create the run, and train."""
     parser = argparse.ArgumentParser(description="Train one of the embedded models.")
     parser.add_argument("recipe", type=Path, help="such as training/tiny-llada-base.toml")
     parser.add_argument("--out", type=Path, help="default: out/models/NAME")
-    parser.add_argument("--steps", type=int, help="length of the whole schedule")
-    parser.add_argument("--stop", type=int, help="end this command after that step, to be resumed")
+    parser.add_argument("--steps", type=int, help="number of steps of the whole schedule")
+    parser.add_argument("--stop", type=int, help="stop after this step; --resume continues the run")
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--resume", action="store_true", help="go on from OUT/checkpoint.pt")
-    parser.add_argument("--start", help="exported model to start from; '' starts at random")
-    parser.add_argument("--check", type=int, default=0, help="prompts per family to answer at the end")
-    parser.add_argument("--compile", action="store_true", help="torch.compile; a minute, then faster")
+    parser.add_argument("--resume", action="store_true", help="continue from OUT/checkpoint.pt")
+    parser.add_argument("--start", help="folder of an exported model to start from; '' for random weights")
+    parser.add_argument("--check", type=int, default=0, help="prompts per family for the accuracy check at the end")
+    parser.add_argument(
+        "--compile", action="store_true", help="use torch.compile, which takes a minute and makes steps faster"
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    given = parser.parse_args()
-    settings = read(given.recipe, steps=given.steps, seed=given.seed, start=given.start)
-    out = given.out or Path("out/models") / settings.name
+    args = parser.parse_args()
+    settings = read(args.recipe, steps=args.steps, seed=args.seed, start=args.start)
+    out = args.out or Path("out/models") / settings.name
     out.mkdir(parents=True, exist_ok=True)
     torch.set_float32_matmul_precision("high")
-    run = Run(settings, out, torch.device(given.device), compiled=given.compile)
-    if given.resume:
+    run = Run(settings, out, torch.device(args.device), compiled=args.compile)
+    if args.resume:
         first = run.resume()
     else:
         first = 0
         run.begin()
         (out / "log.jsonl").unlink(missing_ok=True)
-    last = min(given.stop or settings.steps, settings.steps)
+    last = min(args.stop or settings.steps, settings.steps)
     train(run, first, last)
-    if given.check and last == settings.steps:
-        run.log({"step": last, "accuracy": check(out, "validation", given.check)})
+    if args.check and last == settings.steps:
+        run.log({"step": last, "accuracy": check(out, "validation", args.check)})
 
 
 if __name__ == "__main__":

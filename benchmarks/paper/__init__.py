@@ -1,1 +1,1 @@
-"""The tables and figures of the survival paper from records: `python -m benchmarks.paper --records DIR`."""
+"""Tables and figures of the survival paper from records: `python -m benchmarks.paper --records DIR`."""

@@ -1,10 +1,9 @@
 """Print the survival paper's tables from records, with its published values.
 
     python -m benchmarks.paper --records out/paper-8b                     print the tables
-    python -m benchmarks.paper --records out/paper-8b --out out/tables    write Markdown, CSV and figures as
-    well
+    python -m benchmarks.paper --records out/paper-8b --out out/tables    also write Markdown, CSV and figures
 
-The arms are found by their recipes: the longest fixed canvas is the baseline, and `survival` with the same
+The arms are identified by their recipes: the longest fixed canvas is the baseline, and `survival` with the same
 other parts is the paper's prediction. Equal records give equal bytes.
 """
 
@@ -24,7 +23,7 @@ def main() -> None:
     """Parse the arguments; print and write the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--records", nargs="+", type=Path, required=True, help="files or folders of records")
-    parser.add_argument("--timed", nargs="+", type=Path, help="records to take seconds from, if others")
+    parser.add_argument("--timed", nargs="+", type=Path, help="records with the seconds; default: those of --records")
     parser.add_argument("--out", type=Path, help="folder for Markdown, CSV and figures")
     parser.add_argument("--no-figures", action="store_true")
     options = parser.parse_args()
@@ -35,13 +34,13 @@ def main() -> None:
 
 
 def run(paths: list[Path], timed_paths: list[Path] | None, out: Path | None, *, figures: bool) -> None:
-    """Print the tables of some records, and write them to a folder."""
+    """Print the tables of records, and write them to a folder if one is given."""
     records = [record for path in paths for record in read_records(path)]
     timed = [record for path in timed_paths for record in read_records(path)] if timed_paths else None
     tables = paper_tables(records, timed)
     if not tables:
         raise SettingError(
-            f"{len(records)} records have nothing to compare; measure a fixed canvas and a prediction: "
+            f"{len(records)} records contain nothing to compare; measure a fixed canvas and a prediction: "
             "lastword eval --length fixed:256, then --length survival:256"
         )
     text = "\n\n".join(table.markdown() for table in tables)

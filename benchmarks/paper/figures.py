@@ -37,7 +37,7 @@ TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100, 200)  # percent of the baseline's cost
 # Labels of our default, by whether it unmasks several tokens per pass and has a cache.
 OURS = {
     (False, False): "our default",
-    (True, False): "+ several a pass",
+    (True, False): "+ several tokens per pass",
     (False, True): "+ cache",
     (True, True): "+ both",
 }
@@ -46,10 +46,10 @@ OURS = {
 def save_figures(records: Sequence[Record], folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Draw every figure as PNG and SVG, with a panel per model that answered on a fixed canvas."""
     panels = [
-        panel for subject, own in by_subject(answers(records)).items() if (panel := Panel.of(subject, own)) is not None
+        panel for subject, arm in by_subject(answers(records)).items() if (panel := Panel.of(subject, arm)) is not None
     ]
     if not panels:
-        raise SettingError("no records of a fixed canvas were given; figures compare with one")
+        raise SettingError("the records have no fixed canvas, which the figures compare with; add records of one")
     check_folder(folder)
     paths = []
     for name, draw in FIGURES.items():
@@ -98,10 +98,10 @@ def predicted(panels: Sequence[Panel]) -> Figure:
             x, y = zip(*points)
             ax.scatter(x, y, s=6, color=BLUE, alpha=0.25, linewidths=0, rasterized=True)
         ax.plot((0, longest), (0, longest), color=INK, linewidth=1)
-        ax.text(0.04, 0.95, "room to spare", va="top", color=SOFT, transform=ax.transAxes)
-        ax.text(0.96, 0.05, "cut short", ha="right", color=SOFT, transform=ax.transAxes)
+        ax.text(0.04, 0.95, "canvas longer than needed", va="top", color=SOFT, transform=ax.transAxes)
+        ax.text(0.96, 0.05, "answer truncated", ha="right", color=SOFT, transform=ax.transAxes)
         ax.set(
-            title=panel.subject, xlabel="slots written on the fixed canvas", ylabel="slots predicted",
+            title=panel.subject, xlabel="length on the fixed canvas", ylabel="predicted length",
             xlim=(0, longest), ylim=(0, longest),
         )  # fmt: skip
     return figure
@@ -116,8 +116,8 @@ def lengths(panels: Sequence[Panel]) -> Figure:
         bins = range(0, max([*written, *horizons, 1]) + 8, 8)
         ax.hist(written, bins=bins, color=BLUE, alpha=0.45)
         ax.hist(horizons, bins=bins, histtype="step", color=ORANGE, linewidth=1.8)
-        ax.set(title=panel.subject, xlabel="slots, end token included", ylabel="answers")
-        label_lines(ax, (("area: written on the fixed canvas", BLUE), ("line: predicted, the paper", ORANGE)))
+        ax.set(title=panel.subject, xlabel="length in slots, end token included", ylabel="answers")
+        label_lines(ax, (("area: length on the fixed canvas", BLUE), ("line: predicted by the paper", ORANGE)))
     return figure
 
 
@@ -141,8 +141,8 @@ def pareto(panels: Sequence[Panel]) -> Figure:
         for at, colour in zip(labelled.values(), colours):
             ax.plot(*at, "o", color=colour, markersize=6)
         ax.set(
-            xscale="log", title=panel.subject, xlabel="columns computed, % of the fixed canvas's",
-            ylabel="points of accuracy gained",
+            xscale="log", title=panel.subject, xlabel="tokens computed, % of the fixed canvas",
+            ylabel="difference in accuracy, points",
         )  # fmt: skip
         _set_limits(ax, [*labelled.values(), *best])
         label_points(ax, labelled, colours)
@@ -150,12 +150,12 @@ def pareto(panels: Sequence[Panel]) -> Figure:
 
 
 def label(recipe: Recipe, slots: int) -> str | None:
-    """Return the label of a recipe next to its point, or None: few have one, so that all can be read.
+    """Return the label of a recipe for its point, or None: only a few recipes have a label, so that all fit.
 
     >>> label(Recipe(length=Survival(256)), 256), label(Recipe(length=Survival(64)), 256)
     ('the paper', None)
     >>> label(Recipe(length=default_length(256), unmask=AboveThreshold(0.9), block=32), 256)
-    '+ several a pass'
+    '+ several tokens per pass'
     """
     several = isinstance(recipe.unmask, AboveThreshold)
     if (recipe.commit, recipe.sampling) != (Never(), Sampling()):
@@ -205,10 +205,10 @@ def _points(panel: Panel) -> dict[Recipe, Point]:
     """Return the cost and the gain in accuracy of each recipe, on the samples that both answered."""
     points = {}
     for arm in panel.recipes:
-        base, own = on_shared_samples(panel.fixed, arm.records)
-        if 2 * len(own) >= len(panel.fixed) and total_cost(base, "tokens_computed"):
-            gain = sum(o.score - b.score for b, o in zip(base, own)) / len(own)
-            cost = total_cost(own, "tokens_computed") / total_cost(base, "tokens_computed")
+        base, other = on_shared_samples(panel.fixed, arm.records)
+        if 2 * len(other) >= len(panel.fixed) and total_cost(base, "tokens_computed"):
+            gain = sum(o.score - b.score for b, o in zip(base, other)) / len(other)
+            cost = total_cost(other, "tokens_computed") / total_cost(base, "tokens_computed")
             points[arm.recipe] = (cost, 100 * gain)
     return points
 

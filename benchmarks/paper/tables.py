@@ -1,8 +1,8 @@
 """The tables of the survival paper from records, with its published values.
 
 *Survival-Guided Length Control for Efficient Diffusion Language Models* (Kobyzev, Ghaddar, Cui). Costs are
-counted in columns as well as in seconds, accuracy is compared on the samples that both arms answered, and a
-last table shows what the paper does not compare.
+given in forward passes and tokens computed as well as in seconds. Accuracy is compared on the samples that both
+arms answered. The last table contains comparisons that the paper lacks.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ BENCHMARK = {
 }
 ORDER = ("BBH", "GSM8K", "MATH", "HumanEval", "MBPP")
 LENGTH, BLOCK = {"length"}, {"block"}  # choices in which an arm may differ from the baseline
+TEXT_COLUMNS = ("model", "task", "canvas")
 Rows = list[list[str]]
-Shared = list[list[Answer]]  # arms on the samples that all of them answered
+Shared = list[list[Answer]]  # the answers of several arms to the samples that all of them answered
 
 
 @dataclass(frozen=True)
@@ -119,9 +120,9 @@ def benchmark_of(record: BaseRecord) -> str:
 
 
 def task_title(benchmark: str, records: Iterable[BaseRecord]) -> str:
-    """Return the title of a benchmark; an embedded family is not the benchmark that it stands for."""
-    families = sorted({record.task for record in records if record.task in BENCHMARKS})
-    return f"{families[0]} (for {benchmark})" if families else benchmark
+    """Return the title of a benchmark; an embedded family replaces a benchmark of the paper."""
+    families = {record.task for record in records if record.task in BENCHMARKS}
+    return f"{families.pop()} (for {benchmark})" if len(families) == 1 else benchmark
 
 
 def mean_slots(records: Sequence[Answer]) -> int:
@@ -141,10 +142,10 @@ def arms_of(records: Sequence[Record]) -> list[BenchmarkArms]:
     """
     drift = latest(record for record in records if isinstance(record, Drift))
     arms = []
-    counted: list[Record] = [*answers(records), *drift]
-    for subject, own in by_subject(counted).items():
+    latest_records: list[Record] = [*answers(records), *drift]
+    for subject, of_subject in by_subject(latest_records).items():
         groups: dict[str, list[Record]] = {}
-        for record in own:
+        for record in of_subject:
             groups.setdefault(benchmark_of(record), []).append(record)
         for benchmark in [*(b for b in ORDER if b in groups), *sorted(set(groups) - set(ORDER))]:
             arms.append(_find_arms(subject, benchmark, groups[benchmark]))
@@ -153,7 +154,7 @@ def arms_of(records: Sequence[Record]) -> list[BenchmarkArms]:
 
 def recipe_arms(records: Iterable[Answer]) -> list[Arm]:
     """Return an arm per recipe, in the order of first appearance."""
-    return [Arm(recipe, own) for recipe, own in by_recipe(records).items()]
+    return [Arm(recipe, arm) for recipe, arm in by_recipe(records).items()]
 
 
 def _find_arms(subject: str, benchmark: str, records: Sequence[Record]) -> BenchmarkArms:
@@ -161,10 +162,10 @@ def _find_arms(subject: str, benchmark: str, records: Sequence[Record]) -> Bench
     drift = [record for record in records if isinstance(record, Drift)]
     daedal = [arm for arm in arms if isinstance(arm.recipe.length, Daedal) and arm.is_plain]
     with_its_rule = [arm for arm in daedal if isinstance(arm.recipe.unmask, AboveThreshold)]
-    found = BenchmarkArms(subject, benchmark, daedal=next(iter(with_its_rule + daedal), None), drift=drift)
+    without_baseline = BenchmarkArms(subject, benchmark, daedal=next(iter(with_its_rule + daedal), None), drift=drift)
     fixed = _find_baseline(arms)
     if fixed is None or fixed.slots is None:
-        return found
+        return without_baseline
 
     def with_length(length: object, choices: set[str] = LENGTH) -> Arm | None:
         """Return the baseline with another length; `StopAtEnd` and our default may add blocks."""
@@ -172,7 +173,7 @@ def _find_arms(subject: str, benchmark: str, records: Sequence[Record]) -> Bench
         return next(matches, None)
 
     return replace(
-        found,
+        without_baseline,
         fixed=fixed,
         survival=with_length(Survival(fixed.slots)),
         stop=with_length(StopAtEnd(fixed.recipe.length), LENGTH | BLOCK),
@@ -185,8 +186,8 @@ def _find_baseline(arms: Sequence[Arm]) -> Arm | None:
     """Return the longest fixed canvas with enough records, with the usual parts if there are several."""
     usual = Recipe.named("fixed")
     fixed = [arm for arm in arms if arm.slots and arm.is_plain]
-    most = max((len(arm.records) for arm in fixed), default=0)
-    candidates = [arm for arm in fixed if 2 * len(arm.records) >= most]
+    max_records = max((len(arm.records) for arm in fixed), default=0)
+    candidates = [arm for arm in fixed if 2 * len(arm.records) >= max_records]
     return max(
         candidates, key=lambda arm: (arm.slots, len(arm.records), arm.differs_from(usual) <= LENGTH), default=None
     )
@@ -207,7 +208,7 @@ def published(table: str, arms: BenchmarkArms) -> str:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table whose cells are text, so that equal records give equal bytes."""
+    """A table of text cells; equal records give equal bytes."""
 
     name: str
     caption: str
@@ -218,8 +219,15 @@ class PaperTable:
     def columns(self) -> list[str]:
         return self.head.split(" | ")
 
+    def without(self, *names: str) -> PaperTable:
+        """Return the table without some columns."""
+        kept = [at for at, name in enumerate(self.columns) if name not in names]
+        head = " | ".join(self.columns[at] for at in kept)
+        return replace(self, head=head, rows=[[row[at] for at in kept] for row in self.rows])
+
     def markdown(self) -> str:
-        lines = [self.columns, ["---"] * 2 + ["---:"] * (len(self.columns) - 2), *self.rows]
+        alignment = ["---" if name in TEXT_COLUMNS else "---:" for name in self.columns]
+        lines = [self.columns, alignment, *self.rows]
         body = "\n".join(f"| {' | '.join(map(escape_cell, line))} |" for line in lines)
         return f"**{self.name}.** {self.caption}\n\n{body}"
 
@@ -230,7 +238,7 @@ class PaperTable:
 
 
 def paper_tables(records: Sequence[Record], timed: Sequence[Record] | None = None) -> list[PaperTable]:
-    """Return every table that the records have rows for; seconds are of `timed` if it is given."""
+    """Return every table that the records have rows for; seconds are taken from `timed` if it is given."""
     arms, timed_arms = arms_of(records), arms_of(records if timed is None else timed)
     tables = [
         speed(timed_arms), accuracy(arms), fixed_mean(arms),
@@ -248,8 +256,8 @@ def _rows(
     """Return a row per benchmark whose arms can be compared: its names, `cells` and the published values."""
     rows = []
     for arms in every:
-        if found := shared(arms):
-            rows.append([arms.subject, arms.task, str(len(found[0])), *cells(found), published(key, arms)])
+        if compared := shared(arms):
+            rows.append([arms.subject, arms.task, str(len(compared[0])), *cells(compared), published(key, arms)])
     return rows
 
 
@@ -258,16 +266,18 @@ def speed(every: Sequence[BenchmarkArms]) -> PaperTable:
 
     def cells(shared: Shared) -> Iterable[str]:
         base, other = shared
-        passes, columns = _work(base, other, "forward_passes"), _work(base, other, "tokens_computed")
-        return (_seconds(base), _speedup(base, other), f"{passes:.2f}", f"{columns:.2f}", _conditions(base))
+        passes, tokens = _work(base, other, "forward_passes"), _work(base, other, "tokens_computed")
+        return (_seconds(base), _speedup(base, other), f"{passes:.2f}", f"{tokens:.2f}", _conditions(base))
 
+    left_out = LeftOut()
+    rows = _rows(every, "speed", lambda arms: _timed(left_out, arms.fixed, arms.survival), cells)
     return _hoist_conditions(
         PaperTable(
             "Table 1",
-            "Seconds a sample on the fixed canvas (w/o) and on the predicted one (w/); passes and columns as "
-            "shares of the fixed canvas's, the probe included.",
-            "model | task | n | w/o | w/ | passes | columns | measured on | paper: w/o, w/",
-            _rows(every, "speed", lambda arms: _timed(arms.fixed, arms.survival), cells),
+            "Seconds per sample with the fixed canvas (w/o) and with the predicted one (w/); forward passes and "
+            f"tokens computed as shares of w/o, the probe included.{left_out.sentence()}",
+            "model | task | n | w/o | w/ | forward passes | tokens computed | measured on | paper: w/o, w/",
+            rows,
         )
     )
 
@@ -276,8 +286,8 @@ def accuracy(every: Sequence[BenchmarkArms]) -> PaperTable:
     """Return Table 2: accuracy without and with the prediction, and the paired difference."""
     return PaperTable(
         "Table 2",
-        "Accuracy in percent with its standard error, as harnesses report it; the difference on the "
-        "same samples with its own error, and an exact paired test (McNemar).",
+        "Accuracy in percent with the standard error that evaluation harnesses report; the difference on the "
+        "same samples with its standard error, and p of an exact paired test (McNemar).",
         "model | task | n | w/o | w/ | difference | p | paper: w/o, w/",
         _rows(
             every,
@@ -305,8 +315,8 @@ def fixed_mean(every: Sequence[BenchmarkArms]) -> PaperTable:
             ])  # fmt: skip
     return PaperTable(
         "Table 3",
-        "Mean predicted length with its spread over prompts, and what a fixed canvas of that size does to "
-        "the accuracy in percent, against the prediction itself.",
+        "Mean and standard deviation of the predicted length over prompts, and the difference in accuracy, in "
+        "points, between a fixed canvas of the mean and the prediction.",
         "model | task | n | predicted | fixed at | difference | p | paper: predicted, difference",
         rows,
     )
@@ -321,13 +331,14 @@ def daedal_speed(every: Sequence[BenchmarkArms]) -> PaperTable:
         rules.add(to_text(others[0][0].recipe.unmask).partition(":")[0])
         return (_seconds(base), *(_speedup(base, other) for other in others), _conditions(base))
 
-    rows = _rows(every, "daedal_speed", lambda arms: _timed(arms.fixed, arms.daedal, arms.survival), cells)
-    its_rule = "DAEDAL fills by its own rule, several tokens a pass; the others one."
-    other_rule = f"DAEDAL filled by {', '.join(sorted(rules))}; its own rule is a threshold."
+    left_out = LeftOut()
+    rows = _rows(every, "daedal_speed", lambda arms: _timed(left_out, arms.fixed, arms.daedal, arms.survival), cells)
+    its_rule = "DAEDAL unmasks by its own rule, several tokens per forward pass; the others unmask one token."
+    other_rule = f"DAEDAL unmasks by {', '.join(sorted(rules))}; its own rule is a threshold."
     return _hoist_conditions(
         PaperTable(
             "Table 4",
-            f"Seconds a sample. {its_rule if rules == {'threshold'} else other_rule}",
+            f"Seconds per sample. {its_rule if rules == {'threshold'} else other_rule}{left_out.sentence()}",
             "model | task | n | w/o | DAEDAL | survival | measured on | paper: w/o, DAEDAL, survival",
             rows,
         )
@@ -346,74 +357,74 @@ def daedal_accuracy(every: Sequence[BenchmarkArms]) -> PaperTable:
 
     return PaperTable(
         "Table 5",
-        "Accuracy in percent, p of the paired difference to w/o, and columns as a share of its.",
-        "model | task | n | w/o | DAEDAL | its columns | survival | its columns | paper: w/o, DAEDAL, survival",
+        "Accuracy in percent, p of the paired difference from w/o, and tokens computed as a share of w/o.",
+        "model | task | n | w/o | DAEDAL | its tokens | survival | its tokens | paper: w/o, DAEDAL, survival",
         _rows(every, "daedal_accuracy", lambda arms: _shared(arms.fixed, arms.daedal, arms.survival), cells),
     )
 
 
 def drift(every: Sequence[BenchmarkArms]) -> PaperTable:
-    """Return Table 6: the change of the expected length when it is read at a later step."""
+    """Return Table 6: the change of the expected length at later steps."""
     steps = sorted({step for arms in every for record in arms.drift for step in record.steps} - {0})
     rows: Rows = []
     for arms in every:
         expected = [record.steps for record in arms.drift]
-        changes = [[own[step] - own[0] for own in expected if step in own] for step in steps]
+        changes = [[lengths[step] - lengths[0] for lengths in expected if step in lengths] for step in steps]
         if expected:
             cells = map(mean_and_spread, changes)
             rows.append([arms.subject, arms.task, str(len(expected)), *cells, published("drift", arms)])
     return PaperTable(
         "Table 6",
-        "Change of the expected length, in slots, when it is read after some denoising steps instead of "
-        "before the first: mean and spread over prompts.",
+        "Change of the expected length, in slots, from before the first denoising step to a later one: mean and "
+        "standard deviation over prompts.",
         " | ".join(["model | task | n", *(f"step {s}" for s in steps), "paper: steps 2, 5, 7, 10"]),
         rows,
     )
 
 
 def beyond(every: Sequence[BenchmarkArms]) -> PaperTable:
-    """Return Table 7, which the paper lacks: shorter fixed canvases, stopping, coverage and waste.
+    """Return Table 7, which the paper lacks: shorter fixed canvases, stopping, coverage and unused slots.
 
     Over all benchmarks of a model. An arm must have answered every sample of the baseline.
     """
     rows: Rows = []
     for subject in dict.fromkeys(arms.subject for arms in every):
-        own = [arms for arms in every if arms.subject == subject and arms.fixed]
-        slots = set.intersection(*(set(arms.canvases) for arms in own)) if own else set()
-        roles: dict[str, list[Arm | None]] = {f"fixed {n}": [arms.canvases[n] for arms in own] for n in sorted(slots)}
+        tasks = [arms for arms in every if arms.subject == subject and arms.fixed]
+        slots = set.intersection(*(set(arms.canvases) for arms in tasks)) if tasks else set()
+        roles: dict[str, list[Arm | None]] = {f"fixed {n}": [arms.canvases[n] for arms in tasks] for n in sorted(slots)}
         canvases = set(roles) if len(slots) > 1 else set()
-        roles["stop at end"] = [arms.stop for arms in own]
-        roles["survival"] = [arms.survival for arms in own]
-        roles["DAEDAL"] = [arms.daedal for arms in own]
-        roles["our default"] = [arms.default for arms in own]
-        baseline = [record for arms in own if arms.fixed for record in arms.fixed.records]
+        roles["stop at end"] = [arms.stop for arms in tasks]
+        roles["survival"] = [arms.survival for arms in tasks]
+        roles["DAEDAL"] = [arms.daedal for arms in tasks]
+        roles["our default"] = [arms.default for arms in tasks]
+        baseline = [record for arms in tasks if arms.fixed for record in arms.fixed.records]
         for name, parts in roles.items():
             records = [record for arm in parts if arm for record in arm.records]
             base, other = on_shared_samples(baseline, records) if baseline else ([], [])
             if not other or len(other) < len(baseline):
                 continue
             difference = _difference(base, other) if other != base else ("", "")
-            covered, waste = plan_fit(base, other) or (0.0, 0.0)
+            covered, unused = plan_fit(base, other) or (0.0, 0.0)
             if name in canvases and not _loses(base, other):
                 name, canvases = f"{name}, the best", set()
             rows.append([
                 subject, name, str(len(other)), _accuracy(other), *difference, f"{covered:.1%}",
-                f"{waste:.0f}", f"{_work(base, other, 'forward_passes'):.2f}",
+                f"{unused:.0f}", f"{_work(base, other, 'forward_passes'):.2f}",
                 f"{_work(base, other, 'tokens_computed'):.3f}",
             ])  # fmt: skip
     return PaperTable(
         "Table 7",
-        "Not in the paper: shorter fixed canvases, stopping at an end token, and how well the planned "
-        "canvas fits. Covered: answers of the longest fixed canvas, end token included, that the planned "
-        "one has room for; waste: planned slots behind them, on average. The best fixed canvas is the "
-        "shortest that loses at most a point, and not beyond chance (p < 0.05).",
-        "model | canvas | n | accuracy | difference | p | covered | waste | passes | columns",
+        "Not in the paper: shorter fixed canvases, stopping at the end token, and the fit of the planned canvas. "
+        "Covered: share of the answers on the longest fixed canvas, end token included, that fit the planned one. "
+        "Unused: mean number of planned slots after these answers. The best fixed canvas is the shortest one that "
+        "loses at most one point, and not significantly (p < 0.05).",
+        "model | canvas | n | accuracy | difference | p | covered | unused | forward passes | tokens computed",
         rows,
     )
 
 
 def _loses(base: Sequence[Answer], other: Sequence[Answer]) -> bool:
-    """Return whether the other arm loses more than a point, or more than chance explains."""
+    """Return whether the other arm loses more than one point, or loses significantly."""
     correct = [[record.correct for record in records] for records in (base, other)]
     lost = sum(correct[0]) - sum(correct[1])
     return lost > len(base) / 100 or (lost > 0 and paired_p(*correct) < 0.05)
@@ -426,24 +437,49 @@ def _shared(*arms: Arm | None) -> Shared | None:
     return shared if shared[0] else None
 
 
-def _timed(*arms: Arm | None) -> Shared | None:
-    """Return the arms on the samples that all were timed on, under the conditions of most samples."""
-    records = [[r for r in arm.records if r.batch_seconds] for arm in arms if arm is not None]
-    if len(records) < len(arms):
+@dataclass
+class LeftOut:
+    """The number of samples that all arms answered and that a table of seconds leaves out, by reason."""
+
+    untimed: int = 0
+    other_conditions: int = 0
+
+    def sentence(self) -> str:
+        """Return a sentence for the caption with a leading space, or empty text if no sample is left out."""
+        reasons = []
+        if self.untimed:
+            reasons.append(f"{self.untimed} were not timed in all arms")
+        if self.other_conditions:
+            reasons.append(f"{self.other_conditions} were timed on another machine or with another batch size or dtype")
+        total = self.untimed + self.other_conditions
+        return f" {total} samples are left out: {' and '.join(reasons)}." if reasons else ""
+
+
+def _timed(left_out: LeftOut, *arms: Arm | None) -> Shared | None:
+    """Return the arms on the samples that were timed in all arms under the most frequent conditions.
+
+    The other samples that all arms answered are counted in `left_out`.
+    """
+    answered = _shared(*arms)
+    if answered is None:
         return None
-    conditions = dict.fromkeys(_conditions([record]) for record in records[0])
+    timed = on_shared_samples(*([r for r in records if r.share_of_time] for records in answered))
+    left_out.untimed += len(answered[0]) - len(timed[0])
+    conditions = dict.fromkeys(_conditions([record]) for record in timed[0])
     groups = [
-        on_shared_samples(*([r for r in own if _conditions([r]) == condition] for own in records))
+        on_shared_samples(*([r for r in records if _conditions([r]) == condition] for records in timed))
         for condition in conditions
     ]
-    groups.sort(key=lambda shared: len(shared[0]))
-    return groups[-1] if groups and groups[-1][0] else None
+    largest = max(groups, key=lambda shared: len(shared[0]), default=timed)
+    left_out.other_conditions += len(timed[0]) - len(largest[0])
+    return largest if largest[0] else None
 
 
 def _conditions(records: Sequence[Answer]) -> str:
     """Return machine, dtype and batch size, which seconds depend on."""
     first = records[0]
-    return f"{first.hardware}, {first.dtype}, {first.rows} at once"
+    batch = "one prompt at a time" if first.rows == 1 else f"batches of {first.rows}"
+    return f"{first.hardware}, {first.dtype}, {batch}"
 
 
 def _hoist_conditions(table: PaperTable) -> PaperTable:

@@ -1,1 +1,1 @@
-"""Forward passes, answers and batches at real model shapes with random weights, through public calls only."""
+"""Forward passes, answers and batches at the shapes of real models with random weights, through the public API."""

@@ -1,13 +1,13 @@
 """Measure forward passes, answers and batches of any model shape with random weights, and keep a record.
 
     python -m benchmarks.passes --shape tiny --lines passes,probe --prompt 90 --canvas 64 --repeats 1
-    python -m benchmarks.passes --shape llada-8b --columns 16384 --out llada-8b.json
+    python -m benchmarks.passes --shape llada-8b --tokens 16384 --out llada-8b.json
     python -m benchmarks.passes --table llada-8b.json
 
 Arithmetic does not depend on the values of weights, so real shapes are timed without the checkpoints: full
-passes, passes within a block under each cache, the probe, whole answers, a mixed batch, and the authors' loop
-written plainly, with the ceilings of the device in the same run. `lastword bench` times recipes on models
-that have weights.
+forward passes, forward passes inside a block with each cache, the probe, whole answers, mixed batches, and a
+plain implementation of the authors' loop, with the peak rates of the device in the same run. `lastword bench`
+times recipes on models that have weights.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.passes.lines import CACHES, LINES, MIXED_PACE, Bench, Settings
+from benchmarks.passes.lines import CACHES, LINES, MIXED_TOKENS_PER_PASS, Bench, Settings
 from benchmarks.passes.meter import Meter, ceilings
 from benchmarks.passes.record import PassLine, PassRecord, read
 from benchmarks.passes.replay import kept_pairs
@@ -34,11 +34,12 @@ from lastword.models.load import as_device, as_dtype
 from lastword.validation import check_int
 
 NOTES = (
-    "In the loop, a pass is the difference of two runs of lastword.generate, divided by the passes one has "
-    "more: what a run does once, or where a block opens, is not in it.",
-    "TFLOP/s count the least arithmetic, GB/s the least traffic: every weight once a pass, keys and values.",
-    "Busy is the device's time by the profiler over the wall time without it; a graph is one launch. Traced "
-    "are a full pass in the loop and one under the dual cache: a trace takes seconds.",
+    "A forward pass of the decoding loop is the difference of two runs of lastword.generate, divided by the "
+    "difference in their numbers of passes. Work done once per run or at the start of a block is not included.",
+    "TFLOP/s are computed from the minimum arithmetic, GB/s from the minimum memory traffic: every weight once per "
+    "forward pass, and keys and values.",
+    "GPU busy is the time of kernels in the profiler divided by the wall time without the profiler. A CUDA graph is "
+    "one launch. Only a full pass of the decoding loop and one with the dual cache are traced.",
 )
 
 
@@ -69,15 +70,18 @@ def measure(
     notes = [*NOTES]
     if "mixed" in lines:
         notes.append(
-            f"mixed: {settings.rows} slots, prompts of {settings.prompts[0]} to {settings.prompts[1]}, "
-            f"{MIXED_PACE:g} tokens a pass. Random weights end nothing, so lengths are replayed from pairs, "
-            f"scaled to {settings.predicted} predicted slots on average; a row ends with the block in which "
-            "it wrote its written length; tokens count up to that, or to the horizon where that is less. A "
-            "useful column belongs to an unfinished row and is no padding."
+            f"mixed: batches of {settings.batch_size}, prompts of {settings.prompts[0]} to {settings.prompts[1]} "
+            f"tokens, {MIXED_TOKENS_PER_PASS:g} tokens per forward pass. Random weights never write an end token, so "
+            "pairs of predicted and written lengths of an embedded model are replayed, scaled to "
+            f"{settings.predicted} predicted slots on average. A row ends with the block in which it reaches its "
+            "written length. Tokens after that, or after the horizon, are not counted. A useful token belongs to an "
+            "unfinished row and is not padding."
         )
         notes.append(f"pairs: {kept_pairs().source}")
     if "plain" in lines:
-        notes.append("plain: our own writing of the authors' loop in plain modules; an answer's seconds extrapolated.")
+        notes.append(
+            "plain: our implementation of the authors' loop in plain modules; seconds per answer are extrapolated."
+        )
     plain = asdict(settings) | {"caches": ",".join(settings.caches)}
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
     return PassRecord(
@@ -109,19 +113,19 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
     add("--shape", help="llada-8b, dream-7b, tiny, or a checkpoint's folder or config.json")
-    add("--lines", help=f"some of {', '.join(LINES)}; default: all, widths only with --columns")
+    add("--lines", help=f"some of {', '.join(LINES)}; default: all; widths only with --tokens")
     add("--prompt", type=int, default=default.prompt, help="tokens of the prompt")
-    add("--canvas", default="1024,256", help="slots of full passes; the probe reads the most of them")
+    add("--canvas", default="1024,256", help="slots of full forward passes; the largest is that of the probe")
     add("--horizon", type=int, default=default.horizon, help="slots of a whole answer")
     add("--block", type=int, default=default.block)
-    add("--pace", type=float, default=default.pace, help="tokens per pass in a whole answer")
-    add("--rows", type=int, default=default.rows, help="of a mixed batch; four times as many wait")
-    add("--columns", type=int, help="full passes up to this width, doubling: four, from 1024 or more")
-    add("--caches", default=",".join(CACHES), help="for blocks, answers and mixed")
+    add("--tokens-per-pass", type=float, default=default.tokens_per_pass, help="in a whole answer")
+    add("--batch-size", type=int, default=default.batch_size, help="of mixed batches; the queue has 4 times as many")
+    add("--tokens", type=int, help="width of the widest full pass; up to four widths from 1024 on, each doubled")
+    add("--caches", default=",".join(CACHES), help=f"some of {', '.join(CACHES)}")
     add("--weights", default="plain", help="plain or fp8")
-    add("--repeats", type=int, default=3, help="runs of a median, fewer where they take seconds")
+    add("--repeats", type=int, default=3, help="runs of a median; fewer if they take seconds")
     add("--out", type=Path, default=Path("out/passes.json"))
-    add("--table", type=Path, help="print this record as Markdown and measure nothing")
+    add("--table", type=Path, help="print this record as Markdown without measuring")
     add("--device", default="auto")
     add("--dtype", default="auto")
     return parser
@@ -136,22 +140,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     canvas = tuple(int(word) for word in options.canvas.split(","))
     two_or_more = [("prompt", options.prompt), ("horizon", options.horizon), ("block", options.block)]
     two_or_more += [("canvas", slots) for slots in canvas]
-    for name, value in (*two_or_more, ("columns", options.columns or 2)):
+    for name, value in (*two_or_more, ("tokens", options.tokens or 2)):
         check_int("benchmarks.passes", name, value, minimum=2)
     lines = names_in("lines", options.lines, LINES) if options.lines else [*LINES]
-    if options.lines is None and options.columns is None:
+    if options.lines is None and options.tokens is None:
         lines.remove("widths")
     device = as_device(options.device)
     on_gpu = device.type == "cuda"
     settings = Settings(
-        options.prompt, canvas, options.horizon, options.block, options.pace, options.rows,
-        queue=4 * options.rows, columns=options.columns or Settings().columns,
+        options.prompt, canvas, options.horizon, options.block, options.tokens_per_pass, options.batch_size,
+        queue=4 * options.batch_size, tokens=options.tokens or Settings().tokens,
         caches=tuple(names_in("caches", options.caches, CACHES)),
     )  # fmt: skip
     options.out.parent.mkdir(parents=True, exist_ok=True)
 
     def show(line: PassLine) -> None:
-        per_pass = f"{line.ms:,.2f} ms a pass" if line.ms is not None else ""
+        per_pass = f"{line.ms:,.2f} ms per forward pass" if line.ms is not None else ""
         print(f"{line.line}: {line.case}: {per_pass}", file=sys.stderr, flush=True)
 
     record = measure(
@@ -160,7 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         weights=options.weights, repeats=options.repeats, on_line=show,
     )  # fmt: skip
     write(options.out, record.to_json())
-    print(table(read(options.out)))  # in rounded numbers, as the file has them
+    print(table(read(options.out)))  # with the rounded numbers of the file
     print(f"\nwrote {options.out}")
 
 

@@ -1,7 +1,7 @@
-"""The loop that the authors of LLaDA and Dream describe, in plain PyTorch modules, as a baseline.
+"""The decoding loop that the authors of LLaDA and Dream describe, in plain PyTorch modules, as a baseline.
 
-Every pass computes the whole canvas in every layer, without a cache, the logits of all columns and a float64
-softmax over all of them, and fills one token. It does not change when our own models and loop do.
+Every forward pass computes the whole canvas in every layer, without a cache, the logits of all tokens and a
+float64 softmax over them, and unmasks one token. The baseline is independent of our models and decoding loop.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PlainNorm(nn.Module):
 
 
 class PlainLayer(nn.Module):
-    """Attention over all columns, then the gated MLP: seven matrix products, none fused."""
+    """Attention over all tokens, then the gated MLP: seven matrix products without fusion."""
 
     def __init__(self, shape: TransformerConfig) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class PlainLayer(nn.Module):
 
 
 class PlainModel(nn.Module):
-    """A bidirectional transformer that returns the logits of every column."""
+    """A bidirectional transformer that returns the logits of every token."""
 
     def __init__(self, shape: TransformerConfig) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 @torch.no_grad()
 def plain_pass(model: PlainModel, tokens: Tensor, mask: int, count: int = 1) -> Tensor:
-    """Fill the `count` masks with the highest confidence in one pass."""
+    """Unmask the `count` tokens with the highest confidence in one forward pass."""
     logits = model(tokens)  # [1, L, V]
     best = logits.argmax(-1)
     probability = F.softmax(logits.to(torch.float64), -1)

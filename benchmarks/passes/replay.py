@@ -36,7 +36,7 @@ class Pairs(BaseModel):
 
 
 class Lengths(NamedTuple):
-    """The planned slots of a row, and the tokens it writes before its end."""
+    """The planned slots of a row, and the tokens that it writes before its end."""
 
     predicted: int
     written: int
@@ -63,7 +63,7 @@ def lengths_for(rows: int, slots: int) -> list[Lengths]:
     pairs = kept_pairs().pairs
     if rows > len(pairs):
         raise SettingError(
-            f"--rows {rows} was given for mixed batches; {len(pairs)} pairs of lengths are kept: give fewer"
+            f"{rows} prompts were requested for mixed batches; {len(pairs)} pairs of lengths are kept: give fewer"
         )
     picked = [pairs[at * len(pairs) // rows] for at in range(rows)]
     scale = slots * rows / sum(predicted for predicted, _ in picked)
@@ -74,19 +74,19 @@ def lengths_for(rows: int, slots: int) -> list[Lengths]:
 class Replay(LengthPolicy):
     """Plans the predicted length and ends a row with the block in which it reaches its written length.
 
-    A row is identified by the length of its prompt, which the cost of a probe reveals, so rows can be
+    A row is identified by the length of its prompt, which follows from the cost of a probe, so rows can be
     planned together, in groups or one by one, in any order.
     """
 
-    lengths: tuple[tuple[int, Lengths], ...]  # by length of prompt
+    lengths: tuple[tuple[int, Lengths], ...]  # by length of the prompt
 
     @classmethod
     def of(cls, prompts: Sequence[Sequence[int]], lengths: Sequence[Lengths]) -> Replay:
         known = dict(zip(map(len, prompts), lengths, strict=True))
         if len(known) < len(prompts):
             raise SettingError(
-                f"{len(prompts)} prompts of {len(known)} lengths were given for mixed batches, and a row is "
-                "known by its prompt's length: give fewer rows, or prompts of more lengths"
+                f"{len(prompts)} prompts of {len(known)} lengths were given for mixed batches, where the length of the "
+                "prompt identifies a row: give fewer prompts, or prompts of more lengths"
             )
         return cls(tuple(known.items()))
 
@@ -97,10 +97,10 @@ class Replay(LengthPolicy):
 
     def plan(self, probe: Probe) -> Plan:
         one = torch.ones(probe.num_rows, dtype=torch.long)
-        columns = probe.max_cost(one).tokens_computed  # one pass over each prompt and one slot
+        tokens = probe.max_cost(one).tokens_computed  # one forward pass over each prompt and one slot
         known = dict(self.lengths)
-        rows = [known[int(count) - 1] for count in columns.tolist()]
-        predicted, written = torch.tensor(rows, device=columns.device).unbind(1)
+        rows = [known[int(count) - 1] for count in tokens.tolist()]
+        predicted, written = torch.tensor(rows, device=tokens.device).unbind(1)
         return Plan(predicted, state=Written(written))
 
     def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State) -> tuple[Canvas, State]:

@@ -10,15 +10,19 @@ from lastword.models.native import NativeModel
 
 @dataclass(frozen=True)
 class Work:
-    """Amounts of work: columns in the layers, pairs of columns in attention, columns in the head."""
+    """Amounts of work: tokens in the layers, pairs of tokens in attention, tokens in the head."""
 
-    columns: int | float
-    squares: int | float  # columns times the columns each attended to
-    read: int | float  # columns whose logits are computed
+    tokens: int | float
+    attention_pairs: int | float  # tokens times the tokens that each attends to
+    tokens_read: int | float  # tokens whose logits are computed
 
     def plus(self, other: Work) -> Work:
         """Return the sum of both amounts."""
-        return Work(self.columns + other.columns, self.squares + other.squares, self.read + other.read)
+        return Work(
+            self.tokens + other.tokens,
+            self.attention_pairs + other.attention_pairs,
+            self.tokens_read + other.tokens_read,
+        )
 
     def flops(self, shape: TransformerConfig) -> int | float:
         """Return the multiplications and additions of the matrix products in layers and head.
@@ -27,19 +31,19 @@ class Work:
         >>> round(Work(1924, 1924**2, 1024).flops(LLADA_8B.shape) / 1e12, 1)
         29.9
         """
-        per_column = 2 * shape.num_layers * layer_weights(shape)
+        per_token = 2 * shape.num_layers * layer_weights(shape)
         attention = 4 * shape.num_layers * shape.hidden_size
         head = 2 * shape.vocab_size * shape.hidden_size
-        return self.columns * per_column + self.squares * attention + self.read * head
+        return self.tokens * per_token + self.attention_pairs * attention + self.tokens_read * head
 
     def traffic(self, model: NativeModel, passes: int = 1, row_passes: int | None = None) -> int | float:
         """Return the bytes read: every weight once per pass, and keys and values once per pass of a row."""
         shape = model.network.config
         size = model.network.embedding.weight.element_size()
-        attended = self.squares / self.columns if self.columns else 0  # by a column, on average
-        kept = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
+        attended = self.attention_pairs / self.tokens if self.tokens else 0  # per token, on average
+        state = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
         rows = passes if row_passes is None else row_passes
-        return passes * weight_bytes(model) + rows * attended * kept
+        return passes * weight_bytes(model) + rows * attended * state
 
 
 def layer_weights(shape: TransformerConfig) -> int:
@@ -49,9 +53,9 @@ def layer_weights(shape: TransformerConfig) -> int:
 
 
 def weight_bytes(model: NativeModel) -> int:
-    """Return the bytes of weights that a pass reads: all except the embedding, of which it reads few rows."""
-    every = [*model.parameters(), *model.buffers()]
+    """Return the bytes of weights that a forward pass reads: all except the embedding, which it reads in few rows."""
+    tensors = [*model.parameters(), *model.buffers()]
     embedding = model.network.embedding.weight
-    total = sum(tensor.numel() * tensor.element_size() for tensor in every)
+    total = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     rows = 0 if model.network.config.tied_head else embedding.numel() * embedding.element_size()
     return total - rows

@@ -1,1 +1,1 @@
-"""A thousand replicas, by simulation from our own records: what prediction buys, and what limits it."""
+"""Simulation of a thousand replicas from kept records: the gain from predicted lengths, and its limits."""

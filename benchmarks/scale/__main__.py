@@ -11,24 +11,24 @@ from benchmarks.scale.study import Size, study
 from benchmarks.scale.table import table
 
 
-def main(given: list[str]) -> Record:
-    """Make the record, print its table."""
+def main(arguments: list[str]) -> Record:
+    """Run the simulation, write the record and print its table."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.scale",
-        description="Many replicas, by simulation from our own records: what prediction buys. Takes minutes; "
-        "then run `python -m benchmarks.pages` and `python -m benchmarks.figures`.",
+        description="Simulate many replicas from kept records. Takes minutes; then run `python -m benchmarks.pages` "
+        "and `python -m benchmarks.figures`.",
     )
     add = parser.add_argument
     add("--requests", type=int, default=Size.requests)
     add("--replicas", type=int, default=Size.replicas)
     add("--seed", type=int, default=Size.seed)
-    add("--out", type=Path, default=None, help=f"default: {FILE.name} of the records, at full size")
-    wanted = parser.parse_args(given)
-    if wanted.replicas < 2 or wanted.requests < 10 * wanted.replicas or wanted.seed < 0:
-        parser.error("give at least 2 replicas, 10 requests for each, and a seed from 0 on")
-    size = Size(wanted.requests, wanted.replicas, wanted.seed)
+    add("--out", type=Path, default=None, help=f"default: the kept {FILE.name}, for a run of full size only")
+    options = parser.parse_args(arguments)
+    if options.replicas < 2 or options.requests < 10 * options.replicas or options.seed < 0:
+        parser.error("give at least 2 replicas, at least 10 requests per replica, and a seed of at least 0")
+    size = Size(options.requests, options.replicas, options.seed)
     record = study(size, lambda line: print(line, file=sys.stderr, flush=True))
-    out = wanted.out or (FILE if size == Size() else None)
+    out = options.out or (FILE if size == Size() else None)
     if out:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(record.to_json())

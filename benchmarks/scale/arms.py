@@ -1,4 +1,4 @@
-"""Arms: what a fleet knows and does with it, and one run of an arm."""
+"""Arms: a canvas with a routing rule and an order of the queue, and the simulation of an arm."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.scale.cost import PassCost
 from benchmarks.scale.fleet import Outcome, Site, poisson, simulate
-from benchmarks.scale.natural import Asked, Canvas, Traffic, Work, work
+from benchmarks.scale.natural import Canvas, PromptData, Traffic, Work, draw_work
 from benchmarks.scale.routing import Route, router
 from lastword.serve.scheduler import Scheduler
 
@@ -15,15 +15,15 @@ SLOTS = 16
 
 @dataclass(frozen=True)
 class Arm:
-    """A canvas, who gets a request, and who goes first on a replica."""
+    """A canvas, a routing rule, and the order of the queue of a replica."""
 
     canvas: Canvas
     route: Route
-    ordered: bool = False  # shortest predicted first with ageing, as the server has it
+    ordered: bool = False  # the queue of the server: shortest predicted first, with ageing
 
     @property
     def overtaking(self) -> float:
-        """As a server's schedule says it."""
+        """The bound on overtaking of the scheduler; 0 means first come, first served."""
         return Scheduler().overtaking if self.ordered else 0.0
 
 
@@ -40,36 +40,36 @@ ARMS: dict[str, Arm] = {
 BEST = "predicted, least predicted work"
 
 TRAFFIC: dict[str, Traffic] = {
-    "one token a pass": Traffic("one token a pass"),
+    "one token per pass": Traffic("one token per pass"),
     "entropy bound": Traffic("entropy bound"),
-    "one token a pass, wide": Traffic("one token a pass", (1, 2, 4, 8, 16)),
+    "one token per pass, wide": Traffic("one token per pass", (1, 2, 4, 8, 16)),
 }
 
 
 @dataclass
 class Bench:
-    """The prompts and the cost of a pass, which all runs share; requests are drawn once per size."""
+    """The prompts and the cost of a forward pass, which all runs share; requests are drawn once per size."""
 
-    found: Asked
+    prompts: PromptData
     cost: PassCost
     seed: int = 0
     _drawn: dict[tuple[Traffic, Canvas, int], Work] = field(default_factory=dict)
 
     def work(self, traffic: Traffic, canvas: Canvas, count: int) -> Work:
-        """Draw requests."""
+        """Return `count` drawn requests."""
         key = (traffic, canvas, count)
         if key not in self._drawn:
-            while len(self._drawn) >= 4:  # a million requests are 60 MB
+            while len(self._drawn) >= 4:  # a million requests take 60 MB
                 del self._drawn[next(iter(self._drawn))]
-            self._drawn[key] = work(self.found, traffic, canvas, count, self.seed)
+            self._drawn[key] = draw_work(self.prompts, traffic, canvas, count, self.seed)
         return self._drawn[key]
 
     def capacity(self, traffic: Traffic, canvas: Canvas = "predicted") -> float:
-        """Requests a second of one replica, on average over many."""
+        """Return the requests per second that one replica can process on average."""
         return self.work(traffic, canvas, 100_000).capacity(self.cost, SLOTS)
 
     def run(self, traffic: Traffic, arm: Arm, rate: float, replicas: int, requests: int) -> Outcome:
-        """Simulate requests at a rate."""
+        """Simulate requests at a rate in requests per second."""
         site = Site(replicas, SLOTS, arm.overtaking)
         pick = router(arm.route, requests, replicas, self.seed)
         drawn = self.work(traffic, arm.canvas, requests)

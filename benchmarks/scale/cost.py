@@ -1,4 +1,4 @@
-"""Cost: seconds of a pass by the columns it computes, from what was measured on an H200."""
+"""The seconds of a forward pass as a function of the tokens it computes, fitted to measurements on an H200."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from benchmarks.passes.record import PassLine, read
 Numbers = NDArray[np.float64]
 
 BENCH = Path(__file__).parent.parent / "records" / "bench" / "llada-8b.json"
-# Passes of the loop under the caches whose passes cost what they compute; one that is not
-# captured waits for the host, and the authors' loop is another program.
+# Forward passes of the decoding loop whose time depends on the tokens computed. Without CUDA graphs a pass waits
+# for the host, and the plain loop is a different program.
 FITTED = ("passes", "blocks", "probe", "answers", "mixed")
-LEFT_OUT = ("bare model", "not captured", "prefix", "probe included")
+LEFT_OUT = ("bare model", "no CUDA graphs", "prefix", "probe included")
 
 
 @dataclass(frozen=True)
 class PassCost:
-    """A pass takes `fixed` seconds, mostly to read the weights, and `column` more for each column."""
+    """A forward pass takes `fixed` seconds, mostly to read the weights, and `token` seconds more per token."""
 
     fixed: float
-    column: float
+    token: float
 
     @overload
-    def seconds(self, columns: float, passes: float = 1.0) -> float: ...
+    def seconds(self, tokens: float, passes: float = 1.0) -> float: ...
     @overload
-    def seconds(self, columns: Numbers, passes: Numbers | float = 1.0) -> Numbers: ...
-    def seconds(self, columns: float | Numbers, passes: float | Numbers = 1.0) -> float | Numbers:
-        """Return the seconds of `passes` that compute `columns` together."""
-        return self.fixed * passes + self.column * columns
+    def seconds(self, tokens: Numbers, passes: Numbers | float = 1.0) -> Numbers: ...
+    def seconds(self, tokens: float | Numbers, passes: float | Numbers = 1.0) -> float | Numbers:
+        """Return the seconds of `passes` forward passes that compute `tokens` together."""
+        return self.fixed * passes + self.token * tokens
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A line of the bench: what ran, and how long it took."""
+    """A measured line: its forward passes, tokens computed and seconds."""
 
     case: str
     passes: float
-    columns: float  # of all of them
+    tokens: float  # of all passes
     seconds: float
 
 
 def measured(path: Path = BENCH) -> list[Measured]:
-    """The lines that a cost of passes can be held against."""
+    """Return the measured lines to which the cost is fitted."""
     lines = read(path).lines
     return [_of(line) for line in lines if line.line in FITTED and not any(part in line.case for part in LEFT_OUT)]
 
@@ -56,20 +56,20 @@ def measured(path: Path = BENCH) -> list[Measured]:
 def _of(line: PassLine) -> Measured:
     name = f"{line.line}: {line.case}"
     if line.tokens_computed is None or line.ms is None:
-        raise ValueError(f"{name} of {BENCH} has no columns or no time")
+        raise ValueError(f"{name} of {BENCH} has no tokens or no time")
     if line.forward_passes is None or line.seconds is None:
         return Measured(name, 1.0, line.tokens_computed, line.ms / 1000)
     return Measured(name, float(line.forward_passes), line.tokens_computed, line.seconds)
 
 
 def fitted(lines: Sequence[Measured]) -> PassCost:
-    """The straight line that errs least, in shares of what was measured."""
+    """Fit a straight line with the least relative squared error."""
     seconds = np.array([line.seconds for line in lines])
-    terms = np.array([[line.passes, line.columns] for line in lines]) / seconds[:, None]
-    (fixed, column), *_ = np.linalg.lstsq(terms, np.ones(len(lines)), rcond=None)
-    return PassCost(float(fixed), float(column))
+    terms = np.array([[line.passes, line.tokens] for line in lines]) / seconds[:, None]
+    (fixed, token), *_ = np.linalg.lstsq(terms, np.ones(len(lines)), rcond=None)
+    return PassCost(float(fixed), float(token))
 
 
 def errors(cost: PassCost, lines: Sequence[Measured]) -> dict[str, float]:
-    """By how much of what was measured each line is missed."""
-    return {line.case: cost.seconds(line.columns, line.passes) / line.seconds - 1 for line in lines}
+    """Return the relative error of the fit for each line."""
+    return {line.case: cost.seconds(line.tokens, line.passes) / line.seconds - 1 for line in lines}

@@ -1,4 +1,4 @@
-"""Limits: machines for a p95, what stale reports cost, what a decision costs, and when a probe pays."""
+"""Limits: replicas for a p95, stale load reports, the time of a routing decision, and when a probe saves time."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from benchmarks.scale.fleet import Outcome, Site, poisson, simulate
 from benchmarks.scale.natural import BLOCK, PROMPTS, Traffic
 from benchmarks.scale.routing import pick_two, stale
 
-MOST_TIMES = 20  # replicas above what capacity asks for, before a target counts as out of reach
+MAX_FACTOR = 20  # replicas relative to the capacity, above which a target counts as unreachable
 DECISIONS = 200_000
 
 
-def machines(bench: Bench, traffic: Traffic, arm: Arm, rate: float, target: float, requests: int) -> int | None:
-    """The fewest replicas whose p95 meets the target at this rate; None if none do."""
+def replicas_for(bench: Bench, traffic: Traffic, arm: Arm, rate: float, target: float, requests: int) -> int | None:
+    """Return the smallest number of replicas whose p95 meets the target at this rate; None if there is none."""
 
     def meets(replicas: int) -> bool:
-        found = bench.run(traffic, arm, rate, replicas, requests)
-        return found.percentile(0.95) <= target
+        outcome = bench.run(traffic, arm, rate, replicas, requests)
+        return outcome.percentile(0.95) <= target
 
-    least = math.ceil(rate / bench.capacity(traffic, arm.canvas))
-    fails, works = max(least // 2, 1), least
+    minimum = math.ceil(rate / bench.capacity(traffic, arm.canvas))
+    fails, works = max(minimum // 2, 1), minimum
     while not meets(works):
-        if works > MOST_TIMES * least:
+        if works > MAX_FACTOR * minimum:
             return None
         fails, works = works, math.ceil(1.3 * works)
     while works - fails > 1:
@@ -41,7 +41,7 @@ def machines(bench: Bench, traffic: Traffic, arm: Arm, rate: float, target: floa
 def stale_run(
     bench: Bench, traffic: Traffic, rate: float, replicas: int, requests: int, every: float, counts: bool
 ) -> Outcome:
-    """Simulate the least predicted work of two by reports that are up to `every` seconds old."""
+    """Simulate routing by least predicted work of two, with load reports that are up to `every` seconds old."""
     pick = stale(requests, replicas, every, counts, bench.seed)
     drawn = bench.work(traffic, ARMS[BEST].canvas, requests)
     site = Site(replicas, SLOTS)
@@ -49,41 +49,41 @@ def stale_run(
 
 
 def decision_seconds(replicas: int) -> float:
-    """Return the seconds of one decision in this process: draw two, compare, add the request; no network."""
-    seen, draw = [random.Random(0).random() for _ in range(replicas)], random.Random(1).random
-    began = time.perf_counter()
+    """Return the seconds of one routing decision in this process, without the network."""
+    loads, draw = [random.Random(0).random() for _ in range(replicas)], random.Random(1).random
+    start = time.perf_counter()
     for _ in range(DECISIONS):
-        chosen = pick_two(seen, int(draw() * replicas), int(draw() * replicas))
-        seen[chosen] += 0.001
-    return (time.perf_counter() - began) / DECISIONS
+        chosen = pick_two(loads, int(draw() * replicas), int(draw() * replicas))
+        loads[chosen] += 0.001
+    return (time.perf_counter() - start) / DECISIONS
 
 
-def pays(cost: PassCost, most: int, prompt: float = sum(PROMPTS) / 2) -> tuple[int, int] | None:
-    """Lengths, in whole blocks, for which a probe of `most` slots saves more than it costs.
+def useful_probe(cost: PassCost, slots: int, prompt: float = sum(PROMPTS) / 2) -> tuple[int, int] | None:
+    """Return the range of lengths, in whole blocks, for which a probe of `slots` slots saves more than it costs.
 
-    Against a canvas of `most` slots that is left where the answer ends: what is saved are the columns behind
-    the answer, once a block. The prediction is taken to be right. None: it never pays.
+    The alternative is a canvas of `slots` slots that stops at the end of the answer; a probe saves the tokens after
+    the answer, once per block. The prediction is assumed to be correct. None: a probe never saves time.
     """
-    blocks = np.arange(1, most // BLOCK + 1)
-    saved = cost.column * blocks * (most - BLOCK * blocks)
-    (paid,) = np.nonzero(saved > cost.seconds(prompt + most))
-    return (int(BLOCK * blocks[paid[0]]), int(BLOCK * blocks[paid[-1]])) if len(paid) else None
+    blocks = np.arange(1, slots // BLOCK + 1)
+    saved = cost.token * blocks * (slots - BLOCK * blocks)
+    (useful,) = np.nonzero(saved > cost.seconds(prompt + slots))
+    return (int(BLOCK * blocks[useful[0]]), int(BLOCK * blocks[useful[-1]])) if len(useful) else None
 
 
 def probe_share(bench: Bench, traffic: Traffic) -> float:
-    """Return the share of a replica's time that probes take at full load; below that it is in proportion."""
+    """Return the share of the time of a replica that probes take at full load; it is proportional to the load."""
     drawn = bench.work(traffic, "predicted", 100_000)
     return drawn.capacity(bench.cost, SLOTS) * float(drawn.probe_seconds(bench.cost).mean())
 
 
 def longest_bound_by_probe(bench: Bench, traffic: Traffic) -> int:
-    """Return the longest answer, in whole blocks, that takes a replica less time than its probe."""
-    shorter = 0
+    """Return the length of the longest answer, in whole blocks, that takes less time than its probe."""
+    longest = 0
     drawn = bench.work(replace(traffic, scales=(1, 2, 4, 8)), "predicted", 100_000)
-    took, probes = drawn.seconds(bench.cost, SLOTS), drawn.probe_seconds(bench.cost)
+    answers, probes = drawn.seconds(bench.cost, SLOTS), drawn.probe_seconds(bench.cost)
     for length in range(BLOCK, 1024, BLOCK):
         near = abs(drawn.tokens - length) < BLOCK
-        if near.any() and took[near].mean() > probes[near].mean():
+        if near.any() and answers[near].mean() > probes[near].mean():
             break
-        shorter = length
-    return shorter
+        longest = length
+    return longest

@@ -1,4 +1,4 @@
-"""Record of a run of `python -m benchmarks.scale`, small enough to be kept."""
+"""The record of a run of `python -m benchmarks.scale`."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ FILE = Path(__file__).parent.parent / "records" / "scale.json"
 Change = Annotated[float, Field(ge=-1, le=1e6)]
 
 
-class Come(RecordPart):
-    """Requests of one traffic: what is known of them, and what a replica can do."""
+class TrafficSummary(RecordPart):
+    """The requests of one traffic and the capacity of a replica."""
 
     scales: list[Count]
-    tokens: Figure  # of an answer, mean
-    r2: Share  # predicted against true seconds of work
-    capacity: dict[Text, Figure]  # requests a second of a replica, by canvas
+    tokens: Figure  # mean per answer
+    r2: Share  # of predicted and true seconds of work
+    capacity: dict[Text, Figure]  # requests per second of a replica, by canvas
     probe_ms: Figure
-    probe_share: Share  # of a replica that does all it can
+    probe_share: Share  # of the time of a fully loaded replica
     probe_bound: Count  # tokens; shorter answers take less time than their probe
-    target: Figure  # seconds of p95 that machines are counted for
-    rate: Figure  # requests a second that they are counted for
+    target: Figure  # p95 in seconds for which replicas are counted
+    rate: Figure  # requests per second for which replicas are counted
 
 
 class Line(RecordPart):
-    """An arm at a rate; percentiles are None where the rate exceeds its capacity."""
+    """An arm at a rate; percentiles are None if the rate exceeds its capacity."""
 
     traffic: Text
     arm: Text
@@ -39,12 +39,12 @@ class Line(RecordPart):
     p95: Figure | None
     p99: Figure | None
     tokens_per_second: Figure
-    machines: Count | None  # that meet the target; None: none do
-    machines_p95: Figure | None  # of so many, with all requests
+    replicas: Count | None  # that meet the target; None if no number does
+    replicas_p95: Figure | None  # with that number and all requests
 
 
 class Curve(RecordPart):
-    """The p95 of one arm by load."""
+    """The p95 of an arm by load."""
 
     traffic: Text
     arm: Text
@@ -52,39 +52,39 @@ class Curve(RecordPart):
 
 
 class Stale(RecordPart):
-    """The arm of least predicted work with reports of a given age."""
+    """Routing by least predicted work with reports of a given age."""
 
     traffic: Text
     every: Figure
-    alone: Figure  # p95 by reports alone
-    counting: Figure  # p95 where the router adds what it has sent since
+    alone: Figure  # p95 with reports only
+    counting: Figure  # p95 if the router adds the requests sent since the report
 
 
 class Record(RecordPart):
-    """A run."""
+    """The results of a run."""
 
     kind: Literal["scale"] = "scale"
     settings: dict[Text, Setting]
     sources: list[Text]
     pass_ms: Figure  # fixed
-    column_us: Figure
-    errors: dict[Text, Change]  # of the two, by line of the bench
-    traffic: dict[Text, Come]
+    token_us: Figure
+    errors: dict[Text, Change]  # of the fit, by line of the bench record
+    traffic: dict[Text, TrafficSummary]
     lines: list[Line]
     loads: list[Figure]
     curves: list[Curve]
     stale: list[Stale]
-    pays: dict[Text, list[Count] | None]  # by max_tokens: lengths for which a probe pays
-    decision_us: Figure  # measured in this process: another machine has another
+    useful_probe: dict[Text, list[Count] | None]  # by max_tokens: lengths for which a probe saves time
+    decision_us: Figure  # of a routing decision, measured in this process
 
     def swept(self, traffic: str, arm: str) -> float:
-        """The p95 of a sweep at the load at which arms are compared."""
-        (curve,) = (own for own in self.curves if (own.traffic, own.arm) == (traffic, arm))
+        """Return the p95 of a sweep at the load at which arms are compared."""
+        (curve,) = (curve for curve in self.curves if (curve.traffic, curve.arm) == (traffic, arm))
         return curve.p95[[f"{load:g}" for load in self.loads].index(f"{self.settings['load']:g}")]
 
     def to_json(self) -> str:
-        """As a file holds it: a line is a line."""
-        data = json.loads(self.model_dump_json(), parse_float=lambda own: float(f"{float(own):.4g}"))
+        """Return the record as JSON with one text line per entry."""
+        data = json.loads(self.model_dump_json(), parse_float=lambda number: float(f"{float(number):.4g}"))
         parts = []
         for name, value in data.items():
             if isinstance(value, list) and value and isinstance(value[0], dict):
@@ -99,8 +99,8 @@ class Record(RecordPart):
 
 
 def read(path: Path = FILE) -> Record:
-    """The record of a file."""
+    """Return the record in a file."""
     try:
         return validate(Record, read_json_object(path))
-    except (OSError, ValueError) as wrong:
-        raise SettingError(f"{path} is no record of benchmarks.scale ({wrong})") from wrong
+    except (OSError, ValueError) as error:
+        raise SettingError(f"{path} is not a record of benchmarks.scale ({error})") from error

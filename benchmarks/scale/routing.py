@@ -1,4 +1,4 @@
-"""Routing: who gets a request, by nothing, by counts, by predicted work or by what nobody knows."""
+"""Routing rules: random, round robin, or the less loaded of two by requests, predicted work or true work."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ LOADS: dict[Route, Load] = {
 }
 
 
-def pick_two(seen: Sequence[float], first: int, second: int) -> int:
-    """The less loaded of two replicas; the first where they are even."""
-    return second if seen[second] < seen[first] else first
+def pick_two(loads: Sequence[float], first: int, second: int) -> int:
+    """Return the less loaded of two replicas, or the first if the loads are equal."""
+    return second if loads[second] < loads[first] else first
 
 
 def pairs(count: int, replicas: int, seed: int = 0) -> tuple[list[int], list[int]]:
-    """Two different replicas for every request, if there are two."""
+    """Draw two different replicas for every request, if there are two."""
     draw = np.random.default_rng((seed, 3))
     first = draw.integers(replicas, size=count)
     apart = draw.integers(1, replicas, size=count) if replicas > 1 else 0
@@ -33,7 +33,7 @@ def pairs(count: int, replicas: int, seed: int = 0) -> tuple[list[int], list[int
 
 
 def router(route: Route, count: int, replicas: int, seed: int = 0) -> Pick:
-    """Return the function that chooses a replica; all routes draw the same pairs, so that they differ in one thing."""
+    """Return the function that chooses a replica; all routing rules use the same pairs of replicas."""
     firsts, seconds = pairs(count, replicas, seed)
     if route == "random":
         return lambda fleet, request, now: firsts[request]
@@ -42,30 +42,31 @@ def router(route: Route, count: int, replicas: int, seed: int = 0) -> Pick:
     load = LOADS[route]
 
     def least_of_two(fleet: Fleet, request: int, now: float) -> int:
-        one, other = firsts[request], seconds[request]
-        return other if load(fleet, other, now) < load(fleet, one, now) else one
+        first, second = firsts[request], seconds[request]
+        return second if load(fleet, second, now) < load(fleet, first, now) else first
 
     return least_of_two
 
 
 def stale(count: int, replicas: int, every: float, counts: bool, seed: int = 0) -> Pick:
-    """Return a route to the least predicted work of two by reports of the replicas, at regular times of each.
+    """Return routing by the least predicted work of two, based on periodic reports of the replicas.
 
-    With `counts` the router adds what it has sent since a report, as one router can and many cannot.
+    With `counts` the router adds the requests that it has sent since the last report, which is only correct if
+    there is a single router.
     """
     firsts, seconds = pairs(count, replicas, seed)
-    seen, reported, next_report = [0.0] * replicas, 0, 0.0
+    loads, reported, next_report = [0.0] * replicas, 0, 0.0
 
     def least_of_two(fleet: Fleet, request: int, now: float) -> int:
         nonlocal reported, next_report
         while next_report <= now:
             replica = reported % replicas
-            seen[replica] = fleet.predicted_at(replica, now)
+            loads[replica] = fleet.predicted_at(replica, now)
             reported += 1
             next_report += every / replicas
-        chosen = pick_two(seen, firsts[request], seconds[request])
+        chosen = pick_two(loads, firsts[request], seconds[request])
         if counts:
-            seen[chosen] += fleet.foreseen(request)
+            loads[chosen] += fleet.foreseen(request)
         return chosen
 
     return least_of_two

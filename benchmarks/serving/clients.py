@@ -1,4 +1,4 @@
-"""Clients: their requests to an engine, in a closed loop or at a rate, and the measured replies."""
+"""Clients that send requests in a closed loop or at a rate, and measure the replies."""
 
 from __future__ import annotations
 
@@ -17,90 +17,91 @@ from lastword.serve.request import RequestFinished, ServerRequest
 class ClientReply:
     """An answer with the times that its client measured."""
 
-    asked: LoadRequest
-    text: str  # all that was streamed
+    request: LoadRequest
+    text: str  # the concatenation of all streamed text
     tokens: int
     predicted: float | None  # mean length by the probe
     horizon: int
-    passes: int
-    columns: int
-    seconds: float  # from asking to the end
-    first: float | None  # to the first committed text
-    decoding: float  # with a slot
+    forward_passes: int
+    tokens_computed: int
+    seconds: float  # from the request to the end
+    first: float | None  # from the request to the first committed text
+    decoding: float  # seconds in the running batch
 
 
-Ask = Callable[[LoadRequest], Awaitable[ClientReply]]
+Send = Callable[[LoadRequest], Awaitable[ClientReply]]
 
 
-async def ask_engine(engine: ServerEngine, asked: LoadRequest) -> ClientReply:
+async def send_to_engine(engine: ServerEngine, request: LoadRequest) -> ClientReply:
     """Send a request to an engine of this process and return the measured reply."""
-    began, first, texts = time.monotonic(), None, list[str]()
-    events = engine.submit([asked.job]).events()
+    start, first, texts = time.monotonic(), None, list[str]()
+    events = engine.submit([request.job]).events()
     answer: RequestFinished | None = None
     async for _, event in events:
         if isinstance(event, str):
-            first = first or time.monotonic() - began
+            first = first or time.monotonic() - start
             texts.append(event)
         if isinstance(event, RequestFinished):
-            assert answer is None, "answered twice"
+            assert answer is None, "a request has two answers"
             answer = event
-    assert answer is not None, "no answer came"
-    assert answer.text == "".join(texts), "what was streamed is not the answer"
-    made = answer.generation
+    assert answer is not None, "a request has no answer"
+    assert answer.text == "".join(texts), "the streamed text differs from the answer"
+    generation = answer.generation
     return ClientReply(
-        asked,
+        request,
         answer.text,
-        answer.num_tokens if asked.useful is None else asked.useful,
-        float(made.horizon) if made.lengths is None else made.lengths.mean.item(),
-        made.horizon,
-        made.cost.forward_passes,
-        made.cost.tokens_computed,
-        time.monotonic() - began,
+        answer.num_tokens if request.useful is None else request.useful,
+        float(generation.horizon) if generation.lengths is None else generation.lengths.mean.item(),
+        generation.horizon,
+        generation.cost.forward_passes,
+        generation.cost.tokens_computed,
+        time.monotonic() - start,
         first,
         answer.seconds_decoding,
     )
 
 
 async def closed_loop(
-    ask: Ask, asked: Sequence[LoadRequest], clients: int, noted: Callable[[int], None] = lambda n: None
+    send: Send, requests: Sequence[LoadRequest], clients: int, on_answer: Callable[[int], None] = lambda count: None
 ) -> list[ClientReply]:
-    """Send requests from `clients` clients, each after its last answer; `noted` receives the number of answers."""
-    waiting, heard = list(reversed(asked)), list[ClientReply]()
+    """Send requests from `clients` clients, each after its last answer; call `on_answer` with the number of answers."""
+    waiting, replies = list(reversed(requests)), list[ClientReply]()
 
     async def client() -> None:
         while waiting:
-            heard.append(await ask(waiting.pop()))
-            noted(len(heard))
+            replies.append(await send(waiting.pop()))
+            on_answer(len(replies))
 
     await asyncio.gather(*(client() for _ in range(clients)))
-    return heard
+    return replies
 
 
-async def arriving(
-    ask: Ask, asked: Sequence[LoadRequest], rate: float, noted: Callable[[int], None] = lambda n: None, seed: int = 0
+async def poisson(
+    send: Send,
+    requests: Sequence[LoadRequest],
+    rate: float,
+    on_answer: Callable[[int], None] = lambda count: None,
+    seed: int = 0,
 ) -> list[ClientReply]:
-    """Send requests at a mean rate, independent of the answers (Poisson)."""
-    draw, heard = random.Random(seed), list[ClientReply]()
+    """Send requests at a mean rate, independent of the answers (a Poisson process)."""
+    draw, replies = random.Random(seed), list[ClientReply]()
 
-    async def one(request: LoadRequest, at: float) -> None:
+    async def send_at(request: LoadRequest, at: float) -> None:
         await asyncio.sleep(at)
-        heard.append(await ask(request))
-        noted(len(heard))
+        replies.append(await send(request))
+        on_answer(len(replies))
 
-    at, coming = 0.0, list[Awaitable[None]]()
-    for request in asked:
+    at, arrivals = 0.0, list[Awaitable[None]]()
+    for request in requests:
         at += draw.expovariate(rate)
-        coming.append(one(request, at))
-    await asyncio.gather(*coming)
-    return heard
+        arrivals.append(send_at(request, at))
+    await asyncio.gather(*arrivals)
+    return replies
 
 
-def warm(model_slots: int, asked: Sequence[LoadRequest]) -> list[ServerRequest]:
-    """Return a short job of every recipe, to be done before the clock runs."""
-    seen: dict[str, ServerRequest] = {}
-    for request in asked:
-        seen.setdefault(request.recipe, request.job)
-    return [
-        ServerRequest(request.prompt_ids, request.recipe, max_new_tokens=min(8, model_slots))
-        for request in seen.values()
-    ]
+def warm_up_jobs(max_tokens: int, requests: Sequence[LoadRequest]) -> list[ServerRequest]:
+    """Return a short job of every recipe, to be decoded before the measurement."""
+    by_recipe: dict[str, ServerRequest] = {}
+    for request in requests:
+        by_recipe.setdefault(request.recipe, request.job)
+    return [ServerRequest(job.prompt_ids, job.recipe, max_new_tokens=min(8, max_tokens)) for job in by_recipe.values()]

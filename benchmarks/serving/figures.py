@@ -1,12 +1,14 @@
-"""Figures of a run: latencies, useful tokens, and how well a probe told the work."""
+"""The results of a run: latencies, useful tokens per second, and the correlation of predicted and true work."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import correlation, fmean, quantiles
-from typing import Literal
+from typing import Any, Literal
+
+from pydantic import AliasChoices, Field
 
 from benchmarks.serving.clients import ClientReply
 from lastword.bench import Figure, RecordPart, Setting
@@ -14,39 +16,46 @@ from lastword.errors import SettingError
 from lastword.io.schema import Count, Share, Text, read_json_object, validate
 
 ROUTING = "routing"  # the record of `python -m benchmarks.serving.routing`
+# Records whose forward passes and tokens are wrong: the replay of a CUDA graph counted as one forward pass.
+MISCOUNTED = ("llada-8b-h200",)
+
+
+def _renamed(new: str, old: str) -> Any:
+    """Return a required field whose name is `old` in older records."""
+    return Field(validation_alias=AliasChoices(new, old))
 
 
 class Correlation(RecordPart):
-    """R2 of predicted lengths against passes and seconds, for the requests of a recipe."""
+    """R2 of predicted lengths with forward passes and with seconds, for the requests of a recipe."""
 
     requests: Count
-    passes: Share | None  # None: all took as many
+    forward_passes: Share | None = _renamed("forward_passes", "passes")  # None: all requests took equally many
     seconds: Share | None
 
 
 class Line(RecordPart):
-    """The figures of an arm."""
+    """The results of an arm."""
 
     arm: Text
     requests: Count
-    seconds: Figure  # the whole run
-    mean: Figure  # seconds of a request, from asking to its end
+    seconds: Figure  # of the whole run
+    mean: Figure  # seconds of a request, from its start to its end
     p50: Figure
     p95: Figure
     p99: Figure
     first_p50: Figure  # seconds to the first committed text
     first_p95: Figure
-    tokens: Count  # of answers
+    tokens: Count  # of all answers
     tokens_per_second: Figure
-    passes: Count | None  # of the engine, whatever their rows
-    columns: Figure | None  # that they computed, padding included
-    useful: Share | None  # of them: of a row, no padding
-    rows: Figure | None  # of a pass, on average
-    checked: Count  # answers that were decoded alone as well
-    equal: Count  # of them
-    resident_200: Figure | None = None  # MB after the 200th answer, or the fifth of all
+    forward_passes: Count | None = _renamed("forward_passes", "passes")  # of the engine
+    tokens_computed: Figure | None = _renamed("tokens_computed", "columns")  # padding included
+    useful_share: Share | None = _renamed("useful_share", "useful")  # of the computed tokens: without padding
+    rows_per_pass: Figure | None = _renamed("rows_per_pass", "rows")  # mean
+    checked: Count  # answers that were also decoded alone
+    equal: Count  # the number of `checked` with the same answer
+    resident_200: Figure | None = None  # MB after a fifth of the answers
     resident_end: Figure | None = None
-    told: dict[Text, Correlation]
+    correlations: dict[Text, Correlation] = _renamed("correlations", "told")  # by recipe
 
 
 class Record(RecordPart):
@@ -62,18 +71,18 @@ class Record(RecordPart):
     lines: list[Line]
 
     def to_json(self) -> str:
-        """As a file holds it: a line is a line."""
-        data = json.loads(self.model_dump_json(), parse_float=lambda own: float(f"{float(own):.5g}"))
+        """Return the record as JSON with one text line per arm."""
+        data = json.loads(self.model_dump_json(), parse_float=lambda number: float(f"{float(number):.5g}"))
         lines = ",\n  ".join(json.dumps(line) for line in data.pop("lines"))
         return f'{json.dumps(data, indent=1)[:-2]},\n "lines": [\n  {lines}\n ]\n}}\n'
 
 
 def read(path: Path) -> Record:
-    """The record of a file."""
+    """Return the record in a file."""
     try:
         return validate(Record, read_json_object(path))
-    except (OSError, ValueError) as wrong:
-        raise SettingError(f"{path} is no record of benchmarks.serving ({wrong})") from wrong
+    except (OSError, ValueError) as error:
+        raise SettingError(f"{path} is not a record of benchmarks.serving ({error})") from error
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -83,99 +92,123 @@ def percentile(values: Sequence[float], share: float) -> float:
     return quantiles(values, n=1000, method="inclusive")[round(share * 1000) - 1]
 
 
-def r_squared(predicted: Sequence[float], came: Sequence[float]) -> float | None:
-    """Return R2 of the best line through the points, or None if either is constant."""
-    if min(len({*predicted}), len({*came})) < 2:
+def r_squared(predicted: Sequence[float], true: Sequence[float]) -> float | None:
+    """Return R2 of the best line through the points, or None if one coordinate is constant."""
+    if min(len({*predicted}), len({*true})) < 2:
         return None
-    return min(1.0, correlation(predicted, came) ** 2)
+    return min(1.0, correlation(predicted, true) ** 2)
 
 
-def told(heard: Sequence[ClientReply]) -> dict[str, Correlation]:
-    """By recipe."""
-    found = {}
-    for name in sorted({reply.asked.recipe for reply in heard}):
-        mine = [reply for reply in heard if reply.asked.recipe == name and reply.predicted is not None]
-        predicted = [reply.predicted or 0.0 for reply in mine]
-        found[name] = Correlation(
-            requests=len(mine),
-            passes=r_squared(predicted, [float(reply.passes) for reply in mine]),
-            seconds=r_squared(predicted, [reply.decoding for reply in mine]),
+def correlations(replies: Sequence[ClientReply]) -> dict[str, Correlation]:
+    """Return the correlations of each recipe."""
+    results = {}
+    for name in sorted({reply.request.recipe for reply in replies}):
+        of_recipe = [reply for reply in replies if reply.request.recipe == name and reply.predicted is not None]
+        predicted = [reply.predicted or 0.0 for reply in of_recipe]
+        results[name] = Correlation(
+            requests=len(of_recipe),
+            forward_passes=r_squared(predicted, [float(reply.forward_passes) for reply in of_recipe]),
+            seconds=r_squared(predicted, [reply.decoding for reply in of_recipe]),
         )
-    return found
+    return results
 
 
 def line_of(
     arm: str,
-    heard: Sequence[ClientReply],
+    replies: Sequence[ClientReply],
     seconds: float,
-    work: dict[str, float],
+    counts: Mapping[str, float],
     checked: tuple[int, int],
     resident: tuple[int, int] | None = None,
 ) -> Line:
-    """The figures of one arm; `work` is what the engine counted."""
-    times = [reply.seconds for reply in heard]
-    firsts = [reply.seconds if reply.first is None else reply.first for reply in heard]
-    tokens, computed = sum(reply.tokens for reply in heard), work.get("computed", 0.0)
-    passes = round(work.get("passes", 0))
+    """Return the results of one arm; `counts` contains the counters of the engine."""
+    latencies = [reply.seconds for reply in replies]
+    firsts = [reply.seconds if reply.first is None else reply.first for reply in replies]
+    tokens, computed = sum(reply.tokens for reply in replies), counts.get("tokens_with_padding", 0.0)
+    passes = round(counts.get("forward_passes", 0))
     return Line(
         arm=arm,
-        requests=len(heard),
+        requests=len(replies),
         seconds=seconds,
-        mean=fmean(times),
-        p50=percentile(times, 0.5),
-        p95=percentile(times, 0.95),
-        p99=percentile(times, 0.99),
+        mean=fmean(latencies),
+        p50=percentile(latencies, 0.5),
+        p95=percentile(latencies, 0.95),
+        p99=percentile(latencies, 0.99),
         first_p50=percentile(firsts, 0.5),
         first_p95=percentile(firsts, 0.95),
         tokens=tokens,
         tokens_per_second=tokens / seconds,
-        passes=passes or None,
-        columns=computed or None,
-        useful=min(1.0, work["columns"] / computed) if computed else None,
-        rows=work["rows"] / passes if passes else None,
+        forward_passes=passes or None,
+        tokens_computed=computed or None,
+        useful_share=min(1.0, counts["tokens"] / computed) if computed else None,
+        rows_per_pass=counts["row_passes"] / passes if passes else None,
         checked=checked[0],
         equal=checked[1],
         resident_200=None if resident is None else resident[0] / 2**20,
         resident_end=None if resident is None else resident[1] / 2**20,
-        told=told(heard),
+        correlations=correlations(replies),
     )
 
 
 def table(record: Record) -> str:
-    """The arms beside one another, and what a probe told, as Markdown."""
+    """Return all results of a record as Markdown."""
     versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
-    base = next((line for line in record.lines if line.arm == "predicted"), record.lines[0])
     parts = [
         f"{record.model}: {record.hardware}, {record.dtype}, {versions}. {' '.join(record.notes)}",
-        "| arm | requests | mean, s | p50 | p95 | p99 | first text, p50 | useful tokens/s | ours | passes "
-        "| rows a pass | columns |\n|---|" + "---:|" * 11,
+        "| arm | requests | mean, s | p50 | p95 | p99 | first text, p50 | useful tokens/s | forward passes "
+        "| rows per pass | tokens computed |\n|---|" + "---:|" * 10,
     ]
     for line in record.lines:
-        counts = ["-" if n is None else f"{n:,.{d}f}" for n, d in ((line.passes, 0), (line.rows, 1), (line.columns, 0))]
-        parts[-1] += (
-            f"\n| {line.arm} | {line.requests} | {line.mean:.3g} | {line.p50:.3g} | {line.p95:.3g} "
-            f"| {line.p99:.3g} | {line.first_p50:.3g} | {line.tokens_per_second:,.0f} "
-            f"| {base.tokens_per_second / line.tokens_per_second:.2f}x | {' | '.join(counts)} |"
-        )
-    parts.append("| recipe | requests | R2 against passes | against seconds |\n|---|---:|---:|---:|")
-    for name, found in base.told.items():
-        cells = ["-" if one is None else f"{one:.2f}" for one in (found.passes, found.seconds)]
-        parts[-1] += f"\n| {name} | {found.requests} | {' | '.join(cells)} |"
+        counts = ((line.forward_passes, 0), (line.rows_per_pass, 1), (line.tokens_computed, 0))
+        cells = ["-" if count is None else f"{count:,.{digits}f}" for count, digits in counts]
+        parts[-1] += f"\n| {line.arm} | {line.requests} | {_latencies(line)} | {' | '.join(cells)} |"
+    parts.append("| recipe | requests | R2 with forward passes | R2 with seconds |\n|---|---:|---:|---:|")
+    for name, of_recipe in _base(record).correlations.items():
+        cells = ["-" if value is None else f"{value:.2f}" for value in (of_recipe.forward_passes, of_recipe.seconds)]
+        parts[-1] += f"\n| {name} | {of_recipe.requests} | {' | '.join(cells)} |"
     return "\n\n".join(parts)
 
 
+def _base(record: Record) -> Line:
+    return next((line for line in record.lines if line.arm == "predicted"), record.lines[0])
+
+
+def _latencies(line: Line) -> str:
+    seconds = (line.mean, line.p50, line.p95, line.p99, line.first_p50)
+    return " | ".join([*(f"{value:.3g}" for value in seconds), f"{line.tokens_per_second:,.0f}"])
+
+
+def page_table(name: str, record: Record) -> str:
+    """Return the results of a record as docs/measured/serving.md shows them."""
+    settings = record.settings
+    batch_size = settings.get("batch_size", settings.get("slots"))  # older records have `slots`
+    load = f"recipes {settings['mix']}" if "mix" in settings else "replayed lengths"
+    counted = name not in MISCOUNTED
+    rows = [
+        f"**{record.model}**, {record.hardware}, {record.dtype}: {settings['requests']} requests from "
+        f"{settings['clients']} clients in a closed loop, batches of {batch_size}, {load}.",
+        "",
+        "| arm | mean, s | p50 | p95 | p99 | first text, p50 | useful tokens/s |"
+        + (" forward passes | tokens computed |" if counted else ""),
+        "|---|" + "---:|" * (8 if counted else 6),
+    ]
+    for line in record.lines:
+        cells = [f"{count:,.0f}" for count in (line.forward_passes, line.tokens_computed) if count and counted]
+        rows.append(f"| {' | '.join([line.arm, _latencies(line), *cells])} |")
+    return "\n".join(rows)
+
+
 def routing_table(record: Record) -> str:
-    """Ways to route beside one another, and what the record says of itself."""
+    """Return the latencies of each routing rule as docs/measured/routing.md shows them."""
     rows = [
         f"| {line.arm} | {line.requests} | {line.mean:.3g} | {line.p50:.3g} | {line.p95:.3g} | {line.p99:.3g} |"
         for line in record.lines
     ]
     head = "| routing | requests | mean, s | p50 | p95 | p99 |\n|---|" + "---:|" * 5
-    return "\n".join([head, *rows]) + f"\n\n{record.model}, {record.hardware}. {' '.join(record.notes)}"
+    return "\n".join([head, *rows])
 
 
-def tables(folder: Path) -> str:
-    """Every run of arms that is kept."""
+def page_tables(folder: Path) -> str:
+    """Return the tables of all kept runs."""
     paths = [path for path in sorted(folder.glob("*.json")) if path.stem != ROUTING]
-    runs = {path.stem: read(path) for path in paths}
-    return "\n\n".join(f"**{name}.** {table(run)}" for name, run in runs.items())
+    return "\n\n".join(page_table(path.stem, read(path)) for path in paths)

@@ -1,4 +1,4 @@
-"""Load: requests of natural lengths, and what an arm makes of their recipes."""
+"""The load: requests with the lengths of real prompts, and the recipes of an arm."""
 
 from __future__ import annotations
 
@@ -16,51 +16,51 @@ from lastword.serve.request import ServerRequest
 from lastword.serve.scheduler import Scheduler
 from lastword.tasks import BENCHMARKS, load_frozen
 
-CANVAS = 256  # slots of a canvas that nobody predicted: what embedded models are made for
-MIX = {"careful": 3, "fast": 6, "paper": 1}  # requests of each recipe, of ten
+CANVAS = 256  # slots without a prediction: the canvas of the embedded models
+MIX = {"careful": 3, "fast": 6, "paper": 1}  # weights of the recipes
 
 
 @dataclass(frozen=True)
 class Arm:
     """A way to serve."""
 
-    says: str
-    schedule: Scheduler = Scheduler()
-    predicts: bool = True  # else the cap is the canvas
+    description: str
+    scheduler: Scheduler = Scheduler()
+    predicts: bool = True  # otherwise the canvas has `max_tokens` slots
 
 
 ARMS = {
-    "predicted": Arm("slots, canvases and order by prediction"),
-    "canvas": Arm("`max_tokens` is the canvas", predicts=False),
-    "batches": Arm("batches that wait for their longest row", Scheduler(refills=False)),
-    # Shortest first, a batch holds rows of like length, which others do not know how to do.
-    "batches-fcfs": Arm("the same, first come, first served", Scheduler(overtaking=0.0, refills=False)),
+    "predicted": Arm("predicted canvases, shortest predicted request first, continuous batching"),
+    "canvas": Arm("canvases of `max_tokens`", predicts=False),
+    "batches": Arm("static batches, shortest predicted request first", Scheduler(refills=False)),
+    # Without predicted lengths a batch cannot group requests of similar length.
+    "batches-fcfs": Arm("static batches, first come, first served", Scheduler(overtaking=0.0, refills=False)),
     "fcfs": Arm("first come, first served", Scheduler(overtaking=0.0)),
 }
 
 
 def arm_of(name: str) -> Arm:
-    """An arm by name; `overtaking=N` is ours with another bound on overtaking."""
+    """Return an arm by name; `overtaking=N` is `predicted` with another bound on overtaking."""
     if name in ARMS:
         return ARMS[name]
     kind, _, number = name.partition("=")
     if kind != "overtaking":
-        raise SettingError(f"there is no arm {name!r}; known: {', '.join(ARMS)}, overtaking=N")
-    return Arm(f"a job is overtaken by up to {number} times the difference", Scheduler(float(number)))
+        raise SettingError(f"arm {name!r} is unknown; the arms are {', '.join(ARMS)} and overtaking=N")
+    return Arm(f"predicted, bound on overtaking {number}", Scheduler(float(number)))
 
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """A request."""
+    """A request of the load."""
 
     number: int
     family: str
     recipe: str  # by name
     job: ServerRequest
-    useful: int | None = None  # tokens that count; None: those of its text
+    useful: int | None = None  # number of useful tokens; None: the tokens of the text
 
 
-def requests(
+def make_requests(
     model: MaskPredictor,
     count: int,
     *,
@@ -69,28 +69,31 @@ def requests(
     prompts: int = 60,
     seed: int = 0,
 ) -> list[LoadRequest]:
-    """Validation prompts, families in turn, `prompts` of each and then again; recipes drawn from the mix."""
+    """Return requests with validation prompts, families in turn, and recipes drawn from the mix.
+
+    There are `prompts` different prompts per family, which are repeated.
+    """
     draw = random.Random(seed)
     known = {family: load_frozen("validation", family)[:prompts] for family in families}
     names = [name for name, weight in mix.items() for _ in range(weight)]
     chat = model.tokenizer is not None and model.tokenizer.chat_template is not None
-    made = []
+    requests = []
     for number in range(count):
         family = families[number % len(families)]
         text = known[family][number // len(families) % len(known[family])].prompt
-        given = [{"role": "user", "content": text}] if chat else text
-        (prompt,) = tokenize_prompts(model, [given])
+        prompt_input = [{"role": "user", "content": text}] if chat else text
+        (prompt,) = tokenize_prompts(model, [prompt_input])
         name = draw.choice(names)
         recipe = resolve(Recipe.named(name), model, [prompt])
-        made.append(LoadRequest(number, family, name, ServerRequest(tuple(prompt), recipe)))
-    return made
+        requests.append(LoadRequest(number, family, name, ServerRequest(tuple(prompt), recipe)))
+    return requests
 
 
-def asked_by(arm: Arm, asked: Sequence[LoadRequest], canvas: int = CANVAS) -> list[LoadRequest]:
-    """The requests as an arm decodes them: rule, block and cache are the same in all."""
+def requests_of(arm: Arm, requests: Sequence[LoadRequest], canvas: int = CANVAS) -> list[LoadRequest]:
+    """Return the requests with the canvas of an arm; unmask rule, block and cache are equal in all arms."""
     if arm.predicts:
-        return list(asked)
+        return list(requests)
     return [
         replace(request, job=replace(request.job, recipe=replace(request.job.recipe, length=Fixed(canvas))))
-        for request in asked
+        for request in requests
     ]

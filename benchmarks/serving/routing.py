@@ -1,7 +1,7 @@
-"""Replicas by least predicted work and by chance: `python -m benchmarks.serving.routing --help`.
+"""Compare routing by least predicted work with random routing: `python -m benchmarks.serving.routing --help`.
 
-The same requests of natural lengths, the same replicas, in turns (predicted, random, random, predicted), so
-that a machine which does other work as well slows both.
+Both rules route the same requests to the same number of replicas, in turns (predicted, random, random, predicted),
+so that other work on the machine affects both.
 """
 
 from __future__ import annotations
@@ -20,138 +20,138 @@ from pathlib import Path
 from typing import Any
 
 import lastword
-from benchmarks.serving.clients import ClientReply, arriving, closed_loop
+from benchmarks.serving.clients import ClientReply, closed_loop, poisson
 from benchmarks.serving.figures import Record, line_of, table
-from benchmarks.serving.load import MIX, LoadRequest, requests
+from benchmarks.serving.load import MIX, LoadRequest, make_requests
 from benchmarks.serving.routed import Work, p95, works
-from benchmarks.serving.run import complete, equal
-from benchmarks.serving.served import ROOT, SERVED, ask_server
+from benchmarks.serving.run import complete, equal_alone
+from benchmarks.serving.served import ROOT, SERVED, send_to_server
 from lastword.engines.base import environment
 
-COLUMNS = re.compile(r'^lastword:diffusion_num_canvas_positions_total\{replica="(\w+)"\} (\S+)$', re.MULTILINE)
+TOKENS = re.compile(r'^lastword:diffusion_num_canvas_positions_total\{replica="(\w+)"\} (\S+)$', re.MULTILINE)
 TURNS = ("predicted", "random", "random", "predicted")
 LOADS = (0.5, 0.7, 0.9)
-READY = 180.0  # seconds
+READY_SECONDS = 180.0
 OUT = ROOT / "benchmarks" / "records" / "serving" / "routing.json"
 
 
 @contextlib.contextmanager
 def fleet(options: argparse.Namespace, routing: str) -> Iterator[str]:
-    """Serve replicas of an embedded model and yield their address; they are terminated at the end."""
+    """Serve replicas of an embedded model, yield their address and terminate them at the end."""
     command = [sys.executable, "-m", "lastword", "serve", "--model", options.model, "--port", "0"]
     command += ["--engine", "ray", "--replicas", str(options.replicas), "--cpus", "0.5"]
-    command += ["--routing", routing, "--max-batch-size", str(options.slots)]
+    command += ["--routing", routing, "--batch-size", str(options.batch_size)]
     command += ["--max-queue-size", str(options.requests)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
     assert process.stdout is not None
     try:
-        found = SERVED.search(process.stdout.readline().strip())
-        assert found is not None, "the server did not start"
-        yield found[1]
+        match = SERVED.search(process.stdout.readline().strip())
+        assert match is not None, "the server did not start"
+        yield match[1]
     finally:
         process.terminate()
         process.wait(timeout=60)
 
 
 async def turn(
-    options: argparse.Namespace, url: str, asked: list[LoadRequest]
+    options: argparse.Namespace, url: str, requests: list[LoadRequest]
 ) -> tuple[list[ClientReply], float, float]:
-    """All requests once, the seconds that took, and the share of columns that the busiest replica did."""
+    """Send all requests; return the replies, the seconds, and the share of tokens of the busiest replica."""
     import httpx
 
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
-        ends = time.monotonic() + READY
-        while (said := (await client.get("/health")).json())["counts"]["replicas"] < options.replicas or (
-            not said["ready"]
+        deadline = time.monotonic() + READY_SECONDS
+        while (health := (await client.get("/health")).json())["counts"]["replicas"] < options.replicas or (
+            not health["ready"]
         ):
-            assert time.monotonic() < ends, "the replicas were not ready"
+            assert time.monotonic() < deadline, "the replicas were not ready"
             await asyncio.sleep(0.1)
-        ask = partial(ask_server, client, options.model)
-        seen = {request.recipe: request for request in asked}
-        await asyncio.gather(*(ask(request) for request in seen.values() for _ in range(2)))  # warm
-        before, began = await columns(client), time.monotonic()
+        send = partial(send_to_server, client, options.model)
+        by_recipe = {request.recipe: request for request in requests}
+        await asyncio.gather(*(send(request) for request in by_recipe.values() for _ in range(2)))  # warm-up
+        before, start = await tokens_computed(client), time.monotonic()
         if options.rate is None:
-            heard = await closed_loop(ask, asked, options.clients)
+            replies = await closed_loop(send, requests, options.clients)
         else:
-            heard = await arriving(ask, asked, options.rate)
-        seconds, after = time.monotonic() - began, await columns(client)
-        done = [after[name] - before.get(name, 0.0) for name in after]
-        return heard, seconds, max(done) / sum(done)
+            replies = await poisson(send, requests, options.rate)
+        seconds, after = time.monotonic() - start, await tokens_computed(client)
+        tokens = [after[name] - before.get(name, 0.0) for name in after]
+        return replies, seconds, max(tokens) / sum(tokens)
 
 
-async def columns(client: Any) -> dict[str, float]:
-    """Return the columns that each replica has computed, which no other work on the machine changes."""
-    return {name: float(n) for name, n in COLUMNS.findall((await client.get("/metrics")).text)}
+async def tokens_computed(client: Any) -> dict[str, float]:
+    """Return the tokens that each replica has computed; they do not depend on other work on the machine."""
+    return {name: float(count) for name, count in TOKENS.findall((await client.get("/metrics")).text)}
 
 
-def _shares(found: list[float]) -> str:
-    return " and ".join(f"{share:.0%}" for share in found)
+def _shares(values: list[float]) -> str:
+    return " and ".join(f"{share:.0%}" for share in values)
 
 
-def _simulated(found: list[Work]) -> str:
-    """The same rule in simulated time, where no other work disturbs it."""
+def _simulated(work: list[Work]) -> str:
+    """Return a sentence with the p95 of both rules in simulated time, which other work does not affect."""
     latencies = [
-        f"{load:.0%} load {p95(found, 'predicted', load=load):.1f} and {p95(found, 'random', load=load):.1f}"
+        f"{load:.0%} load {p95(work, 'predicted', load=load):.1f} and {p95(work, 'random', load=load):.1f}"
         for load in LOADS
     ]
     return (
-        "Simulated on the columns that these requests took (20,000 of them, two replicas of 4,400 columns a "
-        f"second, 4 slots), p95 in seconds by prediction and at random: {'; '.join(latencies)}."
+        "Simulated with the tokens that these requests computed (20,000 requests, two replicas of 4,400 tokens per "
+        f"second, batches of 4), p95 in seconds with predicted and with random routing: {'; '.join(latencies)}."
     )
 
 
-def main(given: list[str] | None = None) -> Record:
-    """Measure both, show the table, keep the record."""
+def main(arguments: list[str] | None = None) -> Record:
+    """Measure both rules, write the record and print its table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving.routing")
     add = parser.add_argument
     add("--model", default="tiny-llada-base", help="an embedded model")
     add("--replicas", type=int, default=2)
     add("--requests", type=int, default=60)
     add("--clients", type=int, default=16)
-    add("--rate", type=float, help="requests a second (Poisson); default: a closed loop")
-    add("--slots", type=int, default=4)
-    add("--check", type=int, default=8, help="answers of each that are decoded alone as well")
-    add("--note", action="append", default=[], help="a sentence for the record: what else ran, say")
+    add("--rate", type=float, help="requests per second (Poisson); default: a closed loop")
+    add("--batch-size", type=int, default=4)
+    add("--check", type=int, default=8, help="answers per rule that are also decoded alone")
+    add("--note", action="append", default=[], help="a sentence for the record, such as other work on the machine")
     add("--out", type=Path, default=OUT)
-    options = parser.parse_args(sys.argv[1:] if given is None else given)
+    options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
     model = lastword.load(options.model, device="cpu")
-    asked = requests(model, options.requests)
-    heard: dict[str, list[ClientReply]] = {name: [] for name in TURNS}
+    requests = make_requests(model, options.requests)
+    replies: dict[str, list[ClientReply]] = {name: [] for name in TURNS}
     seconds = dict.fromkeys(TURNS, 0.0)
     busiest: dict[str, list[float]] = {name: [] for name in TURNS}
     for name in TURNS:
         with fleet(options, name) as url:
-            found, took, share = asyncio.run(turn(options, url, asked))
+            of_turn, turn_seconds, share = asyncio.run(turn(options, url, requests))
         busiest[name].append(share)
-        heard[name] += complete(found, asked)
-        seconds[name] += took
-        print(name, f"{took:.1f} s, busiest {share:.0%}", flush=True)
-    come = f"{options.clients} clients, each of which asks again once it is answered"
+        replies[name] += complete(of_turn, requests)
+        seconds[name] += turn_seconds
+        print(name, f"{turn_seconds:.1f} s, busiest {share:.0%}", flush=True)
+    arrivals = f"{options.clients} clients in a closed loop"
     if options.rate is not None:
-        come = f"{options.rate:g} requests a second (Poisson)"
+        arrivals = f"{options.rate:g} requests per second (Poisson)"
     record = Record(
         model=options.model,
         dtype="float32",
         settings={
             "requests": options.requests,
             "clients": options.clients,
-            "slots": options.slots,
+            "batch_size": options.batch_size,
             "replicas": options.replicas,
             "mix": " ".join(f"{name}={n}" for name, n in MIX.items()),
         },
         notes=[
-            f"{options.replicas} replicas on Ray, {options.slots} slots each; {options.requests} requests, twice by "
-            f"each routing; {come}. Turns: {', '.join(TURNS)}; both of an arm count together.",
-            "Columns that the busier replica computed: "
-            + "; ".join(f"{name} {_shares(own)}" for name, own in busiest.items())
+            f"{options.replicas} replicas on Ray, batches of {options.batch_size}; {options.requests} requests, twice "
+            f"with each rule; {arrivals}. Turns: {', '.join(TURNS)}; both turns of a rule count together.",
+            "Tokens that the busier replica computed: "
+            + "; ".join(f"{name} {_shares(shares)}" for name, shares in busiest.items())
             + ".",
             *options.note,
-            _simulated(works([own for found in heard.values() for own in found])),
+            _simulated(works([reply for of_rule in replies.values() for reply in of_rule])),
         ],
         lines=[
-            line_of(name, heard[name], seconds[name], {}, equal(model, heard[name], options.check))
+            line_of(name, replies[name], seconds[name], {}, equal_alone(model, replies[name], options.check))
             for name in dict.fromkeys(TURNS)
         ],
         **environment(model),

@@ -1,4 +1,4 @@
-"""Run: one arm, its load, its figures, and a sample of its answers decoded alone."""
+"""Measure one arm: send its load, and decode a sample of its answers alone."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from functools import partial
 
 from typing_extensions import override
 
-from benchmarks.serving.clients import ClientReply, arriving, ask_engine, closed_loop, warm
+from benchmarks.serving.clients import ClientReply, Send, closed_loop, poisson, send_to_engine, warm_up_jobs
 from benchmarks.serving.figures import Line, line_of
 from benchmarks.serving.load import Arm, LoadRequest
-from benchmarks.serving.served import Served, ask_server, counted, resident
+from benchmarks.serving.served import Served, counted, resident, send_to_server
 from lastword.api import build_generation
 from lastword.decoding.loop import decode
 from lastword.decoding.sampling import RowGenerators
@@ -24,39 +24,35 @@ from lastword.serve.metrics import EngineMetrics
 from lastword.serve.request import ServerRequest
 from lastword.serve.settings import ServerSettings
 
-FIFTH = 5  # memory is compared between a fifth of the answers and the last
+FIFTH = 5  # memory is measured after a fifth of the answers and after the last
 
 
-class Work(EngineMetrics):
-    """The work of an engine in numbers."""
+class WorkMetrics(EngineMetrics):
+    """Counters of the work of an engine."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.done = dict.fromkeys(("passes", "rows", "columns", "computed"), 0.0)
+        self.counts = dict.fromkeys(("forward_passes", "row_passes", "tokens", "tokens_with_padding"), 0.0)
 
     @override
     def count_passes(self, passes: int, row_passes: int, tokens: int, padded_tokens: int, seconds: float) -> None:
-        counts = {"passes": passes, "rows": row_passes, "columns": tokens, "computed": padded_tokens}
-        for name, count in counts.items():
-            self.done[name] += count
+        for name, count in zip(self.counts, (passes, row_passes, tokens, padded_tokens)):
+            self.counts[name] += count
 
 
 @dataclass(frozen=True)
-class How:
-    """The arrival of requests."""
+class Arrivals:
+    """The arrival of requests: a closed loop of clients, or a Poisson process."""
 
     clients: int = 64
-    rate: float | None = None  # requests a second, whoever has been answered; None: a closed loop
+    rate: float | None = None  # requests per second; None: a closed loop
 
     def __call__(
-        self,
-        ask: Callable[[LoadRequest], Awaitable[ClientReply]],
-        asked: Sequence[LoadRequest],
-        noted: Callable[[int], None],
+        self, send: Send, requests: Sequence[LoadRequest], on_answer: Callable[[int], None]
     ) -> Awaitable[list[ClientReply]]:
         if self.rate is None:
-            return closed_loop(ask, asked, self.clients, noted)
-        return arriving(ask, asked, self.rate, noted)
+            return closed_loop(send, requests, self.clients, on_answer)
+        return poisson(send, requests, self.rate, on_answer)
 
 
 class Memory:
@@ -77,74 +73,75 @@ async def in_process(
     name: str,
     arm: Arm,
     model: MaskPredictor,
-    asked: Sequence[LoadRequest],
+    requests: Sequence[LoadRequest],
     limits: ServerSettings,
-    how: How,
+    arrivals: Arrivals,
     check: int,
 ) -> Line:
-    """An arm on an engine of this process."""
-    work = Work()
-    engine = ServerEngine(model, limits, arm.schedule, work)
+    """Measure an arm with an engine in this process."""
+    metrics = WorkMetrics()
+    engine = ServerEngine(model, limits, arm.scheduler, metrics)
     engine.start()
-    await engine.submit(warm(model.default_max_new_tokens, asked)).answers()
-    work.done.update(dict.fromkeys(work.done, 0.0))
-    memory, began = Memory(os.getpid(), len(asked)), time.monotonic()
-    heard = await how(partial(ask_engine, engine), asked, memory)
-    seconds, counts = time.monotonic() - began, dict(work.done)
+    await engine.submit(warm_up_jobs(model.default_max_new_tokens, requests)).answers()
+    metrics.counts.update(dict.fromkeys(metrics.counts, 0.0))
+    memory, start = Memory(os.getpid(), len(requests)), time.monotonic()
+    replies = await arrivals(partial(send_to_engine, engine), requests, memory)
+    seconds, counts = time.monotonic() - start, dict(metrics.counts)
     await engine.stop()
-    return line_of(
-        name, complete(heard, asked), seconds, counts, equal(model, heard, check), (memory.early, memory.late)
-    )
+    checked = equal_alone(model, replies, check)
+    return line_of(name, complete(replies, requests), seconds, counts, checked, (memory.early, memory.late))
 
 
 async def over_http(
-    name: str, server: Served, model: MaskPredictor, asked: Sequence[LoadRequest], how: How, check: int
+    name: str, server: Served, model: MaskPredictor, requests: Sequence[LoadRequest], arrivals: Arrivals, check: int
 ) -> Line:
-    """An arm on a server that is there."""
+    """Measure an arm with a running server."""
     import httpx
 
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=server.url, timeout=None, limits=limits) as client:
         while (await client.get("/health")).status_code != 200:
             await asyncio.sleep(0.05)
-        seen: dict[str, LoadRequest] = {request.recipe: request for request in asked}
-        await asyncio.gather(*(ask_server(client, server.model, request) for request in seen.values()))  # warm
+        by_recipe: dict[str, LoadRequest] = {request.recipe: request for request in requests}
+        warm_up = (send_to_server(client, server.model, request) for request in by_recipe.values())
+        await asyncio.gather(*warm_up)
         before = counted((await client.get("/metrics")).text)
-        memory, began = Memory(server.process, len(asked)), time.monotonic()
-        heard = await how(partial(ask_server, client, server.model), asked, memory)
-        seconds = time.monotonic() - began
+        memory, start = Memory(server.process, len(requests)), time.monotonic()
+        replies = await arrivals(partial(send_to_server, client, server.model), requests, memory)
+        seconds = time.monotonic() - start
         after = counted((await client.get("/metrics")).text)
     names = {
-        "passes": "forward_passes_total",
-        "rows": "diffusion_num_denoising_steps_total",
-        "columns": "diffusion_num_canvas_positions_total",
-        "computed": "tokens_computed_total",
+        "forward_passes": "forward_passes_total",
+        "row_passes": "diffusion_num_denoising_steps_total",
+        "tokens": "diffusion_num_canvas_positions_total",
+        "tokens_with_padding": "tokens_computed_total",
     }
-    work = {request: after[theirs] - before[theirs] for request, theirs in names.items()}
-    return line_of(name, complete(heard, asked), seconds, work, equal(model, heard, check), (memory.early, memory.late))
+    counts = {name: after[counter] - before[counter] for name, counter in names.items()}
+    checked = equal_alone(model, replies, check)
+    return line_of(name, complete(replies, requests), seconds, counts, checked, (memory.early, memory.late))
 
 
-def complete(heard: Sequence[ClientReply], asked: Sequence[LoadRequest]) -> Sequence[ClientReply]:
+def complete(replies: Sequence[ClientReply], requests: Sequence[LoadRequest]) -> Sequence[ClientReply]:
     """Return the answers after checking that every request has exactly one."""
-    numbers = sorted(reply.asked.number for reply in heard)
-    assert numbers == [reply.number for reply in asked], "an answer was lost, or given twice"
-    return heard
+    numbers = sorted(reply.request.number for reply in replies)
+    assert numbers == [request.number for request in requests], "an answer is missing, or there are two"
+    return replies
 
 
-def equal(model: MaskPredictor, heard: Sequence[ClientReply], check: int) -> tuple[int, int]:
-    """Decode some of the answers alone, evenly chosen; return their number and the number of equal ones."""
-    ordered = sorted(heard, key=lambda own: own.asked.number)
+def equal_alone(model: MaskPredictor, replies: Sequence[ClientReply], check: int) -> tuple[int, int]:
+    """Decode `check` evenly chosen requests alone; return their number and the number of equal answers."""
+    ordered = sorted(replies, key=lambda reply: reply.request.number)
     chosen = [ordered[at * len(ordered) // check] for at in range(min(check, len(ordered)))]
-    known: dict[ServerRequest, str | None] = {}
-    for own in chosen:
-        if own.asked.job not in known:
-            known[own.asked.job] = alone(model, own.asked.job)
-    return len(chosen), sum(known[own.asked.job] == own.text for own in chosen)
+    texts: dict[ServerRequest, str | None] = {}
+    for reply in chosen:
+        if reply.request.job not in texts:
+            texts[reply.request.job] = decode_alone(model, reply.request.job)
+    return len(chosen), sum(texts[reply.request.job] == reply.text for reply in chosen)
 
 
-def alone(model: MaskPredictor, job: ServerRequest) -> str | None:
-    """The text of a request that has the model to itself."""
+def decode_alone(model: MaskPredictor, job: ServerRequest) -> str | None:
+    """Return the text of a request that is decoded without other requests."""
     generators = RowGenerators([job.seed], model.device)
     steps = decode(model, [list(job.prompt_ids)], job.recipe, generators=generators)
     ((done, recipe),) = [(done, step.recipe) for step in steps for done in step.finished]
-    return build_generation(model, done, recipe, list(job.prompt_ids), 0.0).text
+    return build_generation(model, done, recipe, list(job.prompt_ids)).text

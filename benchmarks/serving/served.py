@@ -1,4 +1,4 @@
-"""Over HTTP: a server in a process of its own, and clients that stream from it."""
+"""A server in a separate process, and clients that stream from it over HTTP."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ class Served:
 
 @contextlib.contextmanager
 def served(model: str, arm: str, limits: ServerSettings, threads: int = 1) -> Iterator[Served]:
-    """Run a server of an embedded model; it is terminated at the end."""
+    """Run a server of an embedded model and terminate it at the end."""
     command = [sys.executable, "-m", "benchmarks.serving.served", model, arm, str(limits.max_batch_size)]
     command += [str(limits.max_queue_size)]
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
     assert process.stdout is not None
     try:
-        found = SERVED.search(process.stdout.readline().strip())
-        assert found is not None, "the server did not start"
-        yield Served(found[1], model, process.pid)
+        match = SERVED.search(process.stdout.readline().strip())
+        assert match is not None, "the server did not start"
+        yield Served(match[1], model, process.pid)
     finally:
         process.terminate()
         process.wait(timeout=60)
 
 
-async def ask_server(client: Any, model: str, asked: LoadRequest) -> ClientReply:
-    """Stream one answer of the model; `client` is an httpx.AsyncClient of its server."""
-    job, began, first, texts = asked.job, time.monotonic(), None, list[str]()
+async def send_to_server(client: Any, model: str, request: LoadRequest) -> ClientReply:
+    """Stream an answer of the model; `client` is an httpx.AsyncClient of its server."""
+    job, start, first, texts = request.job, time.monotonic(), None, list[str]()
     body = {
         "model": model,
         "prompt": list(job.prompt_ids),
@@ -60,7 +60,7 @@ async def ask_server(client: Any, model: str, asked: LoadRequest) -> ClientReply
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    ledger: dict[str, Any] = {}
+    usage: dict[str, Any] = {}
     finished, done = 0, 0
     async with client.stream("POST", "/v1/completions", json=body) as reply:
         assert reply.status_code == 200, await reply.aread()
@@ -74,52 +74,52 @@ async def ask_server(client: Any, model: str, asked: LoadRequest) -> ClientReply
             assert "error" not in chunk, chunk
             for choice in chunk["choices"]:
                 if choice["text"]:
-                    first = first or time.monotonic() - began
+                    first = first or time.monotonic() - start
                     texts.append(choice["text"])
                 finished += choice["finish_reason"] is not None
             if not chunk["choices"]:
-                ledger = {**chunk["lastword"], **chunk["usage"]}
-    assert (finished, done) == (1, 1), "answered twice, or not to the end"
+                usage = {**chunk["lastword"], **chunk["usage"]}
+    assert (finished, done) == (1, 1), "an answer is incomplete, or there are two"
     return ClientReply(
-        asked,
+        request,
         "".join(texts),
-        ledger["completion_tokens"],
-        ledger["predicted_length"],
-        ledger["horizon"],
-        ledger["forward_passes"],
-        ledger["tokens_computed"],
-        time.monotonic() - began,
+        usage["completion_tokens"],
+        usage["predicted_length"],
+        usage["horizon"],
+        usage["forward_passes"],
+        usage["tokens_computed"],
+        time.monotonic() - start,
         first,
-        ledger["seconds_decoding"],
+        usage["seconds_decoding"],
     )
 
 
 def resident(process: int) -> int:
-    """Bytes of memory that a process has."""
+    """Return the resident memory of a process in bytes."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    (found,) = [line for line in lines if line.startswith("VmRSS")]
-    return int(found.split()[1]) * 1024
+    (resident_line,) = [line for line in lines if line.startswith("VmRSS")]
+    return int(resident_line.split()[1]) * 1024
 
 
 def counted(metrics: str) -> dict[str, float]:
-    """Counters of /metrics without labels, by name."""
+    """Return the counters of /metrics without labels, by name."""
     rows = [line.rsplit(" ", 1) for line in metrics.splitlines() if not line.startswith("#")]
     return {name.removeprefix("lastword:"): float(value) for name, value in rows if "{" not in name}
 
 
 def main() -> None:
-    """The server's process: model, arm, slots, queue."""
+    """Run the server; the arguments are model, arm, batch size and queue size."""
     import lastword
     from lastword.serve.app import create_server
 
-    model, arm, slots, queue = sys.argv[1:]
-    limits = ServerSettings(max_batch_size=int(slots), max_queue_size=int(queue))
+    model, arm, batch_size, queue_size = sys.argv[1:]
+    limits = ServerSettings(max_batch_size=int(batch_size), max_queue_size=int(queue_size))
     create_server(
         lastword.load(model),
         name=model,
         port=0,
         settings=limits,
-        scheduler=arm_of(arm).schedule,
+        scheduler=arm_of(arm).scheduler,
         print_line=partial(print, flush=True),
     ).run()
 

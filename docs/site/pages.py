@@ -1,15 +1,20 @@
-"""Hooks of mkdocs: which pages stand in the navigation, and what of a page is for GitHub alone."""
+"""Hooks of mkdocs: the order of the navigation, tables of command options, and links that the site cannot follow."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]+)\]\((?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 FENCED = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 COMMENT = re.compile(r"^<!-- .* -->\n", re.MULTILINE)
+OPTIONS = re.compile(r"^<!-- options: (?P<command>\w+) -->\n", re.MULTILINE)
+DEFAULT = re.compile(r"\s*Default: (?P<default>.+?)\.?$")  # at the end of a help text
+VALUES = {str: "TEXT", int: "INTEGER", float: "NUMBER", Path: "PATH"}
 
 
 def on_config(config: Any) -> Any:
@@ -19,8 +24,9 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
-    """A page without comments for commands and tests, and without links to files the site lacks."""
+    """Return a page with tables of options, and without other comments and links to files that the site lacks."""
     source = Path(config.docs_dir) / page.file.src_uri
+    markdown = OPTIONS.sub(lambda marker: options_tables(marker["command"]), markdown)
     return inside(COMMENT.sub("", markdown), source, Path(config.docs_dir))
 
 
@@ -69,6 +75,69 @@ def inside(markdown: str, source: Path, docs: Path) -> str:
 
     parts = FENCED.split(markdown)  # every second one is code
     return "".join(part if place % 2 else LINK.sub(told, part) for place, part in enumerate(parts))
+
+
+def options_tables(command: str) -> str:
+    """Return the arguments and options of a command as Markdown tables, one per panel of its help text.
+
+    Options without a panel are first. `--help` is left out.
+    """
+    from typer.main import get_command
+
+    from lastword.cli import COMMANDS, app
+
+    annotations = inspect.signature(COMMANDS[command]).parameters
+    panels: dict[str, list[str]] = {"": []}
+    for parameter in get_command(app).commands[command].params:  # type: ignore[attr-defined]  # it is a group
+        if parameter.name in annotations:
+            rows = panels.setdefault(getattr(parameter, "rich_help_panel", None) or "", [])
+            rows.append(_option_row(parameter, annotations[parameter.name].annotation))
+    head = ["| option | value | default | description |", "|---|---|---|---|"]
+    tables = [
+        "\n".join([*([f"**{panel}**", ""] if panel else []), *head, *rows]) for panel, rows in panels.items() if rows
+    ]
+    return "\n\n".join(tables) + "\n"
+
+
+def _option_row(parameter: Any, annotation: Any) -> str:
+    """Return the table row of a click parameter; a default at the end of its help text becomes the third cell."""
+    is_flag = bool(getattr(parameter, "is_flag", False))
+    if parameter.param_type_name == "argument":
+        names, value = [parameter.name.upper()], ""
+    else:
+        names = [*parameter.opts, *parameter.secondary_opts]
+        value = "" if is_flag else _value_name(parameter.metavar, annotation)
+    text = " ".join((parameter.help or "").split())
+    default = ""
+    if parameter.required:
+        default = "required"
+    elif stated := DEFAULT.search(text):
+        text, default = text[: stated.start()], stated["default"]
+    elif is_flag:
+        default = f"`{names[0]}`" if parameter.default else ""
+    elif parameter.default is not None:
+        is_float = isinstance(parameter.default, float)
+        default = f"`{parameter.default:g}`" if is_float else f"`{parameter.default}`"
+    cells = [", ".join(f"`{name}`" for name in names), f"`{value}`" if value else "", default]
+    return "| " + " | ".join([*cells, text.replace("|", r"\|")]) + " |"
+
+
+def _value_name(metavar: str | None, annotation: Any) -> str:
+    """Return the name of an option's value: its metavar, or one for the type of the function's parameter."""
+    if metavar and not metavar.startswith("<"):
+        return metavar
+    return next((VALUES[kind] for kind in _types(annotation) if kind in VALUES), "TEXT")
+
+
+def _types(annotation: Any) -> Iterator[Any]:
+    """Yield the types inside an annotation such as `Annotated[list[str] | None, ...]`."""
+    arguments = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        arguments = arguments[:1]
+    for argument in arguments:
+        yield from _types(argument)
+    if not arguments:
+        yield annotation
 
 
 def _paths(nav: list[Any]) -> list[str]:

@@ -9,20 +9,36 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
+from lastword.decoding.loop import stops_per_prompt
 from lastword.decoding.sampling import check_seed
 from lastword.engines.base import TOO_LONG, GenerationReply, GenerationRequest, ModelInfo, RemoteModelInfo
 from lastword.errors import CapacityError, EngineError, LastwordError, PromptError
 from lastword.io.prompts import LineId, PromptLine, parse_prompt_line
 from lastword.io.schema import STRICT, Count, LongText, Seed, Share, SlotCount, Text, validate
-from lastword.prompts import tokenize_prompts, validate_prompts
+from lastword.prompts import prompts_in_chat, tokenize_prompts, validate_prompts
 from lastword.recipe.recipe import Recipe
+from lastword.recipe.resolve import resolve
+from lastword.serve.protocol import MaxTokens, PartOrRecipe, StopTexts
+from lastword.serve.serving import choose_recipe
+from lastword.serve.settings import ServerSettings
 from lastword.validation import MAX_SLOTS
 
 Format = Literal["lines", "openai"]
 Reply = GenerationReply[tuple[int, int]]  # keyed by line index and answer number
 
-# Fields that OpenAI's format sets per line; the plain format has one value of each per run.
-RUN_FIELDS = ("temperature", "top_p", "top_k", "stop", "n", "recipe", "length", "max_new_tokens")
+
+class PlainLine(PromptLine):
+    """An input line of the plain format: a prompt, and settings that replace those of the run."""
+
+    seed: Seed | None = None
+    max_new_tokens: MaxTokens | None = None
+    max_tokens: MaxTokens | None = None  # OpenAI's name of max_new_tokens
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: Annotated[int, Field(ge=1)] | None = None
+    stop: StopTexts | None = None
+    recipe: PartOrRecipe | None = None
+    length: PartOrRecipe | None = None
 
 
 class AnswerLine(BaseModel):
@@ -34,7 +50,9 @@ class AnswerLine(BaseModel):
     id: LineId | None = None
     text: LongText | None
     failed: Annotated[str, Field(max_length=10_000)] | None
-    finish: Literal["ended", "truncated", "masks_left"] | None = None
+    finish: Literal["ended", "truncated", "masks_left", "stopped"] | None = None
+    stop_reason: LongText | None = None  # the stop string that ended the answer
+    chat: bool | None = None  # whether the prompt used the chat template; None: it was token ids
     prompt_tokens: Count | None = None
     tokens: SlotCount | None = None  # number of tokens in `text`
     horizon: SlotCount | None = None
@@ -57,8 +75,7 @@ class BatchLine:
     requests: tuple[GenerationRequest, ...]
     recipes: tuple[Recipe, ...]
     answers_per_prompt: int = 1
-    stop: tuple[str, ...] = ()
-    is_chat: bool = False
+    is_chat: bool | None = False  # None: token ids
 
 
 @dataclass(frozen=True)
@@ -81,28 +98,56 @@ def line_name(data: object) -> str | int | None:
     return None
 
 
-def parse_plain_line(data: object) -> PromptLine:
-    """Parse a plain line; raise PromptError if it is invalid or sets one of RUN_FIELDS."""
-    line = parse_prompt_line(data)
-    for name in RUN_FIELDS:
-        if isinstance(data, dict) and data.get(name) is not None:
-            raise PromptError(
-                f"{name} cannot be set per line: set it on the command line for all lines, or use OpenAI's "
-                "batch format; a column with other content needs another name"
-            )
+def parse_plain_line(data: object) -> PlainLine:
+    """Parse a plain line; raise PromptError if it is invalid."""
+    line = parse_prompt_line(data, PlainLine)
+    if isinstance(data, dict) and data.get("n") is not None:
+        raise PromptError("n cannot be set, because a line has one answer: repeat the line with other seeds")
+    if None not in (line.max_tokens, line.max_new_tokens) and line.max_tokens != line.max_new_tokens:
+        raise PromptError(
+            f"max_tokens {line.max_tokens} and max_new_tokens {line.max_new_tokens} were given; give max_new_tokens"
+        )
     return line
 
 
-def to_request(line: PromptLine, model: ModelInfo | RemoteModelInfo, *, chat: bool, seed: int) -> GenerationRequest:
-    """Return the request of a plain line, tokenized unless a server does it; `seed` is the default."""
-    prompt: Any = line.as_prompt(chat=chat)
+@dataclass(frozen=True)
+class LineDefaults:
+    """The settings of a run, which a plain line may replace."""
+
+    recipe: Recipe
+    resolved: Recipe  # `recipe` for the model
+    chat: bool  # whether text goes through the chat template
+    max_new_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+def to_plain_batch_line(
+    index: int,
+    name: str | int | None,
+    line: PlainLine,
+    model: ModelInfo | RemoteModelInfo,
+    defaults: LineDefaults,
+    *,
+    seed: int,
+) -> BatchLine:
+    """Return a plain line with its request, tokenized unless a server does it; `seed` is used if it has none."""
+    prompt: Any = line.as_prompt(chat=defaults.chat)
+    stop = defaults.stop if line.stop is None else tuple(line.stop)
     if isinstance(model, RemoteModelInfo):
         ids, text = split_remote_prompt(prompt)
     else:
         (ids,), text = tokenize_prompts(model, prompt), None
         validate_prompts([ids], model.ids)
+        stops_per_prompt("batch", stop, 1, model)  # refuses stop strings without a tokenizer
+    (in_chat,) = prompts_in_chat(prompt)
+    recipe = defaults.resolved
+    if any(getattr(line, setting) is not None for setting in ("recipe", "length", "temperature", "top_p", "top_k")):
+        chosen = choose_recipe(line, ServerSettings(recipe=defaults.recipe))
+        recipe = resolve(chosen, model, in_chat=[in_chat])
+    cap = line.max_new_tokens or line.max_tokens or defaults.max_new_tokens
     seed = line.seed if line.seed is not None else check_seed("batch", seed)
-    return GenerationRequest(ids, seed, line.max_tokens and min(line.max_tokens, MAX_SLOTS), text)
+    request = GenerationRequest(ids, seed, cap and min(cap, MAX_SLOTS), text, stop)
+    return BatchLine(index, name, (request,), (recipe,), is_chat=in_chat)
 
 
 def split_remote_prompt(prompt: Any) -> tuple[list[int], str | tuple[dict[str, str], ...] | None]:
@@ -150,9 +195,9 @@ class PlainOutput:
     """A writer and reader of the answer lines of a run in the plain format."""
 
     columns: dict[str, str] = dict.fromkeys(AnswerLine.model_fields, "int64") | {
-        **dict.fromkeys(("id", "text", "failed", "finish", "run"), "string"),
+        **dict.fromkeys(("id", "text", "failed", "finish", "stop_reason", "run"), "string"),
         **dict.fromkeys(("expected_length", "tail", "seconds"), "float64"),
-        "shortened": "bool_",
+        **dict.fromkeys(("chat", "shortened"), "bool_"),
     }  # names of pyarrow types
 
     def __init__(self, run: str) -> None:
@@ -162,11 +207,11 @@ class PlainOutput:
     def answered(self, line: BatchLine, replies: Sequence[Reply]) -> bytes:
         """Return the encoded output line of an answered prompt."""
         (reply,), (request,) = replies, line.requests
-        names = ("finish", "prompt_tokens", "horizon", "expected_length", "tail", "seconds", "shortened")
+        names = ("finish", "stop_reason", "prompt_tokens", "horizon", "expected_length", "tail", "seconds", "shortened")
         details = {name: reply.details[name] for name in names if name in reply.details}
         details["forward_passes"], details["tokens_computed"] = total_cost(reply)
         text, tokens = valid_unicode(reply.text), reply.details["length"]
-        return self._dump(line, text=text, tokens=tokens, seed=request.seed, **details)
+        return self._dump(line, text=text, tokens=tokens, seed=request.seed, chat=line.is_chat, **details)
 
     def failed(self, line: BatchLine, error: LastwordError) -> bytes:
         """Return the encoded output line of a prompt whose answer failed."""

@@ -40,7 +40,7 @@ BODIES: dict[str, type[ChatRequest] | type[CompletionRequest]] = {
     "/v1/completions": CompletionRequest,
 }
 LINE_ID = re.compile(r"batch_req_([0-9a-f]{12})_([0-9]{1,12})")  # with the run id and the index
-ENDED = Finish.ENDED.name.lower()
+ENDED, STOPPED = Finish.ENDED.name.lower(), Finish.STOPPED.name.lower()
 
 
 class RequestLine(BaseModel):
@@ -100,7 +100,9 @@ def to_batch_line(
         requests, recipes = _remote_requests(body, cap, model)
     else:
         answers = to_server_requests(body, model, SETTINGS)
-        requests = [GenerationRequest(list(answer.prompt_ids), answer.seed, cap) for answer in answers]
+        requests = [
+            GenerationRequest(list(answer.prompt_ids), answer.seed, cap, stop=answer.stop) for answer in answers
+        ]
         recipes = [answer.recipe for answer in answers]
     if max_answers is not None and len(requests) > max_answers:
         raise InvalidRequestError(
@@ -108,8 +110,7 @@ def to_batch_line(
             "lines, or write OpenAI's format",
             "n",
         )
-    stop, is_chat = tuple(body.stop or ()), isinstance(body, ChatRequest)
-    return BatchLine(index, custom_id, tuple(requests), tuple(recipes), body.n or 1, stop, is_chat)
+    return BatchLine(index, custom_id, tuple(requests), tuple(recipes), body.n or 1, isinstance(body, ChatRequest))
 
 
 def _remote_requests(
@@ -129,7 +130,7 @@ def _remote_requests(
         ids, text = split_remote_prompt(prompt)
         for _ in range(body.n or 1):
             seed = check_seed("batch", (body.seed or 0) + len(requests))
-            requests.append(GenerationRequest(ids, seed, cap, text))
+            requests.append(GenerationRequest(ids, seed, cap, text, tuple(body.stop or ())))
     return requests, [recipe] * len(requests)
 
 
@@ -180,26 +181,23 @@ class OpenAIOutput:
         return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
 
     def _body(self, line: BatchLine, replies: Sequence[Reply]) -> dict[str, Any]:
-        head = response_head(line.is_chat, f"{self.run}_{line.index}", self.name)
-        ends = [_cut_at_stop(line, number, reply) for number, reply in enumerate(replies)]
-        details = [_details(line, number, reply, ends[number][1]) for number, reply in enumerate(replies)]
+        head = response_head(bool(line.is_chat), f"{self.run}_{line.index}", self.name)
+        details = [_details(line, number, reply) for number, reply in enumerate(replies)]
         num_tokens = sum(reply.details["length"] or 0 for reply in replies)
         read = sum(reply.details["prompt_tokens"] for reply in replies[:: line.answers_per_prompt])
-        return response_body(head, [text for text, _ in ends], details, read, num_tokens)
+        return response_body(head, [valid_unicode(reply.text) for reply in replies], details, read, num_tokens)
 
 
-def _cut_at_stop(line: BatchLine, number: int, reply: Reply) -> tuple[str, protocol.EndedBy]:
-    """Return the text, cut before the stop string that is complete first, and what ended it."""
-    text, limit = valid_unicode(reply.text), line.requests[number].max_new_tokens
-    matches = [(text.find(stop) + len(stop), text.find(stop)) for stop in line.stop if stop in text]
-    if matches:
-        return text[: min(matches)[1]], "stop"
+def _ended_by(reply: Reply, limit: int | None) -> protocol.EndedBy:
+    """Return what ended an answer whose request had a cap of `limit` tokens."""
+    if reply.details["finish"] == STOPPED:
+        return "stop"
     if reply.details["finish"] == ENDED:
-        return text, "model"
-    return text, "cap" if limit is not None and (reply.details["length"] or 0) >= limit else "canvas"
+        return "model"
+    return "cap" if limit is not None and (reply.details["length"] or 0) >= limit else "canvas"
 
 
-def _details(line: BatchLine, number: int, reply: Reply, ended_by: protocol.EndedBy) -> protocol.AnswerDetails:
+def _details(line: BatchLine, number: int, reply: Reply) -> protocol.AnswerDetails:
     expected = reply.details.get("expected_length")
     forward_passes, tokens_computed = (count or 0 for count in total_cost(reply))
     return protocol.AnswerDetails(
@@ -213,5 +211,5 @@ def _details(line: BatchLine, number: int, reply: Reply, ended_by: protocol.Ende
         seconds_decoding=reply.details["seconds"],
         recipe=line.recipes[number].label(),
         seed=line.requests[number].seed,
-        ended_by=ended_by,
+        ended_by=_ended_by(reply, line.requests[number].max_new_tokens),
     )

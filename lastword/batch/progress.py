@@ -43,14 +43,12 @@ class BatchSummary:
     seconds: float
 
     def __str__(self) -> str:
-        speed = f"{self.tokens / self.seconds:.1f} tokens/s" if self.seconds else "nothing to do"
-        before = f", {self.before} of them before" if self.before else ""
+        before = f" ({self.before} by an earlier run)" if self.before else ""
         skipped = self.prompts - self.answered - self.failed
-        unanswered = f", {skipped} not asked" if skipped else ""
-        return (
-            f"{self.answered} answered, {self.failed} failed{before}{unanswered}; {self.tokens} tokens in "
-            f"{self.seconds:.1f} s, {speed}; wrote {self.path}"
-        )
+        unanswered = f", {skipped} left out" if skipped else ""
+        speed = f"{self.tokens} tokens in {self.seconds:.1f} s, {self.tokens / self.seconds:.1f} tokens/s; "
+        counts = f"{self.answered} answered, {self.failed} failed{before}{unanswered}"
+        return f"{counts}; {speed if self.seconds else ''}answers in {self.path}"
 
 
 class RemainingTime:

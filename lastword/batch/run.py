@@ -13,6 +13,8 @@ from typing import Any
 from lastword.batch.lines import (
     BatchLine,
     Format,
+    LineDefaults,
+    PlainLine,
     PlainOutput,
     RejectedLine,
     Reply,
@@ -20,7 +22,7 @@ from lastword.batch.lines import (
     parse_plain_line,
     rename_old_fields,
     reply_error,
-    to_request,
+    to_plain_batch_line,
 )
 from lastword.batch.openai_format import OpenAIOutput, ServerBody, parse_request_line, to_batch_line
 from lastword.batch.progress import (
@@ -31,7 +33,7 @@ from lastword.batch.progress import (
     estimated_work,
     predicted_work,
 )
-from lastword.engines.base import Engine, GenerationRequest
+from lastword.engines.base import Engine, GenerationRequest, RemoteModelInfo
 from lastword.engines.local import error_text
 from lastword.errors import LastwordError, PromptError, SettingError
 from lastword.io.files import NEWLINE, JournalFile, check_folder, check_target, os_error_reason, replacing, write
@@ -41,15 +43,15 @@ from lastword.io.prompts import (
     PROMPT_FIELDS,
     ROWS_PER_BATCH,
     PromptFile,
-    PromptLine,
     PromptRecord,
     import_pyarrow,
 )
 from lastword.io.schema import parse_json, read_json_object
+from lastword.prompts import has_chat_template
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.serve.request import ServerError
-from lastword.validation import MAX_SEED, check_choice, check_int
+from lastword.validation import MAX_SEED, check_choice, check_int, check_list, check_type, short_repr
 from lastword.version import __version__
 
 PORTION = 4096  # prompts that are tokenized and given to the engine at once
@@ -58,8 +60,9 @@ MAX_FAILURES = 32  # in a row until the run stops, because the prompts are hardl
 MAX_REASON = 2_000  # characters
 
 # The run id is a hash of these facts in this order; another order would give existing runs other ids.
-FACTS = ("model", "weights", "dtype", "recipe", "seed", "chat", "sha256", "form")
-FACT_NAMES = {"chat": "--chat", "sha256": "prompts", "form": "format of answers"}  # used in messages
+# The last two are part of it only if they are set.
+FACTS = ("model", "weights", "dtype", "recipe", "seed", "chat", "sha256", "form", "max_new_tokens", "stop")
+FACT_NAMES = {"chat": "use of the chat template (--chat, --no-chat)", "sha256": "prompts", "form": "format of answers"}
 
 Output = PlainOutput | OpenAIOutput
 Progress = Callable[[BatchProgress], None]
@@ -69,9 +72,10 @@ class Batch:
     """A job that answers a file of prompts, plain or in OpenAI's format, and writes a file of answers.
 
     The constructor checks everything that does not need a model. `name` is the name of the model in requests and in
-    the identity of the run. A line without a seed gets `seed` plus its index. A worker decodes `rows` prompts at
-    once. `limit` restricts the run to the first lines; `chat` wraps text in the chat template; `in_order` sorts the
-    lines by prompt at the end; `plain` writes plain lines even if the input has OpenAI's format.
+    the identity of the run. A line without a seed gets `seed` plus its index. `max_new_tokens` and `stop` apply to
+    plain lines that set neither. A worker decodes `max_batch_size` prompts at once. `limit` restricts the run to the
+    first lines; `chat` wraps text in the chat template (None: if the model has one); `in_order` sorts the lines by
+    prompt at the end; `plain` writes plain lines even if the input has OpenAI's format.
     """
 
     def __init__(
@@ -83,17 +87,27 @@ class Batch:
         recipe: Recipe | str | None = None,
         seed: int = 0,
         limit: int | None = None,
-        rows: int = 8,
-        chat: bool = False,
+        max_new_tokens: int | None = None,
+        stop: Sequence[str] = (),
+        max_batch_size: int = 8,
+        chat: bool | None = None,
         in_order: bool = True,
         plain: bool = False,
     ) -> None:
-        check_int("batch", "rows", rows, minimum=1)
-        if limit is not None:
-            check_int("batch", "limit", limit, minimum=1)
-        for option, value in {"chat": chat, "in_order": in_order, "plain": plain}.items():
+        check_int("batch", "max_batch_size", max_batch_size, minimum=1)
+        for option, count in {"limit": limit, "max_new_tokens": max_new_tokens}.items():
+            if count is not None:
+                check_int("batch", option, count, minimum=1)
+        check_list("batch", "stop", stop, "a list of texts")
+        for text in stop:
+            check_type("batch", "stop", text, str, "a list of texts")
+            if not text:
+                raise SettingError(f"batch(stop={short_repr(stop)}) was given; leave the empty text out")
+        check_choice("batch", "chat", chat, True, False, None)
+        for option, value in {"in_order": in_order, "plain": plain}.items():
             check_choice("batch", option, value, True, False)
-        self.name, self.recipe, self.seed, self.rows = name, Recipe.coerce(recipe), seed, rows
+        self.name, self.recipe, self.seed, self.max_batch_size = name, Recipe.coerce(recipe), seed, max_batch_size
+        self.max_new_tokens, self.stop = max_new_tokens, tuple(stop)
         self.chat, self.in_order = chat, in_order
         self.out, prompts = Path(out), Path(prompts)
         self._is_parquet = self.out.suffix.lower() in PARQUET
@@ -117,9 +131,15 @@ class Batch:
         A run that was stopped or killed is resumed; SettingError is raised if the file has answers of another run.
         """
         model = engine.model_info
-        recipe = resolve(self.recipe, model, in_chat=self.in_chat)
+        chat = self.chat
+        if chat is None:
+            chat = model.has_chat_template if isinstance(model, RemoteModelInfo) else has_chat_template(model)
+        in_chat = self.in_chat - {False} | ({chat} if False in self.in_chat else set())
+        recipe = resolve(self.recipe, model, in_chat=in_chat)
         facts = {"model": self.name, "weights": model.fingerprint, "dtype": model.dtype, "seed": self.seed}
-        facts |= {"chat": self.chat, "sha256": self.file.digest(), "form": self.output_format}
+        facts |= {"chat": chat, "sha256": self.file.digest(), "form": self.output_format}
+        optional = {"max_new_tokens": self.max_new_tokens, "stop": list(self.stop)}
+        facts |= {name: value for name, value in optional.items() if value}
         facts["recipe"] = json.loads(recipe.to_json())
         journal = JournalFile(self.journal_path, kind="answers of this run", remedy="give another file (--out)")
         with journal.writing():
@@ -127,7 +147,8 @@ class Batch:
             output = PlainOutput(run_id) if self.output_format == "lines" else OpenAIOutput(run_id, self.name)
             answers = AnswerFile(journal, output)
             before = len(answers.offsets)
-            work = _Run(self, engine, recipe, output, answers, progress)
+            defaults = LineDefaults(self.recipe, recipe, chat, self.max_new_tokens, self.stop)
+            work = _Run(self, engine, defaults, output, answers, progress)
             seconds = work.answer_all()
             if self._is_parquet:
                 _write_parquet(self.out, answers.sorted_lines(), output.columns)
@@ -138,7 +159,7 @@ class Batch:
         return BatchSummary(self.out, self.count, answered, failed, before, work.num_tokens, seconds)
 
     def _scan(self) -> None:
-        """Set `input_format`, `count` and `in_chat` from the file; raise PromptError if no line is a prompt.
+        """Set `input_format`, `count` and `in_chat` (the kinds of prompts); raise PromptError if there is no prompt.
 
         Lines after the first prompt are checked when they are answered.
         """
@@ -161,14 +182,14 @@ class Batch:
             if "url" in fields:
                 self.in_chat.add(fields["url"] == "/v1/chat/completions" or None)
             elif len(kinds) == 1:
-                self.in_chat.add({"messages": True, "prompt": self.chat}.get(kinds[0]))
+                self.in_chat.add({"messages": True, "prompt": False}.get(kinds[0]))
         if not has_prompt:
             reason = f": none of its {self.count} lines is one. {error}" if self.count else ""
             raise PromptError(
                 f'{self.file.path} has no prompts{reason}; give an object per line, such as {{"prompt": "6 x 7 = ?"}}'
             )
 
-    def parse(self, record: PromptRecord) -> PromptLine | ServerBody:
+    def parse(self, record: PromptRecord) -> PlainLine | ServerBody:
         """Return the prompt or request of a line; raise PromptError, or ServerError if its body is invalid."""
         if record.error is not None:
             raise PromptError(record.error)
@@ -194,7 +215,7 @@ class Batch:
         """Return the run id, stored next to the answers; raise SettingError if they belong to another run."""
         path = self.out.with_name(self.out.name + ".run.json")
         if is_new:
-            content = json.dumps([facts[name] for name in FACTS], sort_keys=True)
+            content = json.dumps([facts[name] for name in FACTS if name in facts], sort_keys=True)
             run_id = sha256(content.encode()).hexdigest()[:12]
             write(path, json.dumps({"run": run_id, "lastword": __version__, **facts}, indent=1))
             return run_id
@@ -210,8 +231,13 @@ class Batch:
                 "it away"
             ) from error
         for name in FACTS:
-            if other.get(name) != facts[name]:
-                then, now = (json.dumps(values.get(name), sort_keys=True) for values in (other, facts))
+            if other.get(name) != facts.get(name):
+                then, now = (
+                    Recipe.from_json(json.dumps(values[name])).label()
+                    if name == "recipe"
+                    else json.dumps(values.get(name), sort_keys=True)
+                    for values in (other, facts)
+                )
                 raise SettingError(
                     f"{self.out} holds answers of another run: another {FACT_NAMES.get(name, name)} "
                     f"({then:.300} then, {now:.300} now); give another file with --out, use the settings of "
@@ -270,9 +296,15 @@ class _Run:
     """The state of a batch while it is answered."""
 
     def __init__(
-        self, batch: Batch, engine: Engine, recipe: Recipe, output: Output, answers: AnswerFile, progress: Progress
+        self,
+        batch: Batch,
+        engine: Engine,
+        defaults: LineDefaults,
+        output: Output,
+        answers: AnswerFile,
+        progress: Progress,
     ) -> None:
-        self.batch, self.engine, self.recipe = batch, engine, recipe
+        self.batch, self.engine, self.defaults = batch, engine, defaults
         self.output, self.answers, self.progress = output, answers, progress
         self.done = sum(index < batch.total for index in answers.offsets)
         self.failed = sum(index < batch.total for index in answers.failed)
@@ -295,7 +327,7 @@ class _Run:
             self._write()
             self._open = {line.index: (line, {}) for line in portion if isinstance(line, BatchLine)}
             for recipe, requests in _by_recipe(portion).items():
-                for replies in self.engine.generate(requests, recipe, max_batch_size=self.batch.rows):
+                for replies in self.engine.generate(requests, recipe, max_batch_size=self.batch.max_batch_size):
                     self._take(replies)
         self._write()
         return self.remaining.seconds if waiting else 0.0
@@ -324,9 +356,8 @@ class _Run:
         request_error = None
         try:
             line = batch.parse(record)
-            if isinstance(line, PromptLine):
-                request = to_request(line, model, chat=batch.chat, seed=seed)
-                return BatchLine(index, name, (request,), (self.recipe,))
+            if isinstance(line, PlainLine):
+                return to_plain_batch_line(index, name, line, model, self.defaults, seed=seed)
             max_answers = 1 if batch.output_format == "lines" else None
             return to_batch_line(index, name, line, model, batch.name, batch.recipe, seed=seed, max_answers=max_answers)
         except LastwordError as error:

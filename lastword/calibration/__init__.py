@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, BaseModel, Field
 
 from lastword.errors import CheckpointError, SettingError
+from lastword.io.files import user_path
 from lastword.io.schema import STRICT, PositiveSlots, SlotCount, Text, read_json_object, validate
 from lastword.survival.conformal import conformal_quantile, required_factor
 from lastword.survival.distribution import Cheapest, Mean, Quantile, Scaled
@@ -55,7 +57,8 @@ class Ratios:
         if math.isinf(factor):
             raise SettingError(
                 f"{self.truncated} of the {len(self)} answers of this calibration were truncated, so no bound that "
-                f"covers {coverage:.0%} is known: calibrate again with a larger limit, or use a lower coverage"
+                f"covers {coverage:.0%} is known: calibrate again with a larger limit (--slots), or use a lower "
+                "coverage"
             )
         return factor
 
@@ -172,6 +175,20 @@ class Calibration:
             raise CheckpointError(
                 f"{path} is not a calibration ({error}); make one with lastword calibrate, or delete it"
             ) from error
+
+
+def saved_path(key: str) -> Path:
+    """Return the file for the calibration of a model without a folder of its own, identified by its `model_key`."""
+    home = os.environ.get("LASTWORD_HOME") or Path("~/.cache/lastword")
+    return user_path(home) / "calibrations" / f"{key}.json"
+
+
+def find_saved(key: Callable[[], str]) -> Calibration | None:
+    """Return the calibration at `saved_path`, or None; the key is computed only if there are calibrations."""
+    if not saved_path("").parent.is_dir():
+        return None
+    path = saved_path(key())
+    return Calibration.from_file(path) if path.is_file() else None
 
 
 class _Ratios(BaseModel):

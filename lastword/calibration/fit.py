@@ -21,18 +21,15 @@ from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.policy import LengthTraits, Plan, Probe
 from lastword.policies.length.survival import Survival
 from lastword.policies.length.wrappers import StopAtEnd, Wrapper
-from lastword.policies.unmask.threshold import AboveThreshold
 from lastword.prompts import Prompt, is_batch, prompts_in_chat, tokenize_prompts
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.resolve import resolve
+from lastword.recipe.resolve import default_block, resolve
 from lastword.recipe.text import parse_part
 from lastword.survival.conformal import min_samples
 from lastword.survival.distribution import Cheapest, Mean, Quantile
 from lastword.survival.interpretation import Auto, Interpretation
-from lastword.validation import MAX_SEED, MIN_SEED, check_callable, check_int, check_list, check_type
+from lastword.validation import MAX_SEED, MIN_SEED, check_callable, check_int, check_list, check_type, checks_arguments
 from lastword.version import __version__
-
-FAST = Recipe(length=Fixed(), unmask=AboveThreshold(0.9), block=32)
 
 
 @dataclass(frozen=True)
@@ -50,6 +47,7 @@ class FixedWithProbe(Wrapper):
         return replace(super().plan(probe), lengths=self.survival.lengths(probe))
 
 
+@checks_arguments()
 def calibrate(
     model: Model | RemoteModelInfo,
     prompts: Sequence[Prompt],
@@ -60,7 +58,7 @@ def calibrate(
     interpretation: Interpretation | str = Auto(),
     estimate: Mean | Quantile | Cheapest = Mean(),
     coverage: float = 0.9,
-    recipe: Recipe | str = FAST,
+    recipe: Recipe | str | None = None,
     max_batch_size: int = 8,
     seed: int = 0,
     engine: Engine | None = None,
@@ -68,11 +66,12 @@ def calibrate(
 ) -> Calibration:
     """Predict the length of each answer, decode it on `limit` slots; return the ratios true / predicted length.
 
-    Use the recipe (its length is ignored) and the kind of prompt, chat messages or plain text, that you will use
-    later: `Calibrated` refuses all others, because their answers may have other lengths. An error is raised before the
-    first forward pass if there are too few prompts for `coverage`, or if `limit` slots (None: the model's default) do
-    not fit after a prompt, and at the end if no answer ended. An answer without an end token counts as truncated. With
-    an `engine`, its workers decode, and `model` may be `engine.model_info`. It costs a probe and an answer per prompt.
+    Use the recipe (its length is ignored; by default `careful`) and the kind of prompt, chat messages or plain text,
+    that you will use later: `Calibrated` refuses all others, because their answers may have other lengths. An answer
+    without an end token counts as truncated. An error is raised before the first forward pass if there are too few
+    prompts for `coverage`, or if `limit` slots (None: the model's default) do not fit after a prompt, and at the end if
+    no answer ended. With an `engine`, its workers decode, and `model` may be `engine.model_info`. It costs a probe and
+    an answer per prompt.
     """
     check_int("calibrate", "max_batch_size", max_batch_size, minimum=1)
     expected = "Mean(), Quantile(q) or Cheapest(cut): its factor is what calibrate measures"
@@ -85,6 +84,7 @@ def calibrate(
     if isinstance(interpretation, str):
         interpretation = cast(Interpretation, parse_part("interpretation", interpretation))
     recipe, model = Recipe.coerce(recipe), as_model(model)
+    recipe = replace(recipe, block=default_block(recipe))
     survival = Survival(limit, estimate, ends, interpretation)
     rows = _tokenize(model, prompts)
     check_int("calibrate", "seed", seed, minimum=MIN_SEED, maximum=MAX_SEED - len(rows))
@@ -116,7 +116,7 @@ def calibrate(
     if not any(finished):
         raise SettingError(
             f"none of the {len(rows)} answers ended within {limit} slots, so their lengths are unknown: use "
-            "a larger limit (--limit) or another recipe (--recipe, --unmask, --block)"
+            "a larger limit (--slots) or another recipe (--recipe, --unmask, --block)"
         )
     return Calibration.from_answers(
         predicted, finished, families,

@@ -6,16 +6,21 @@ Large packages such as torch are imported only when a command runs.
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import fields, is_dataclass
 from inspect import Parameter
-from typing import Annotated, Any, cast, get_type_hints
+from typing import Annotated, Any, cast, get_args, get_type_hints
 
 import typer
+from typer.core import TyperCommand
+from typer.models import OptionInfo
 
+from lastword.argument_names import unknown_option
 from lastword.cli.batch import batch, calibrate
 from lastword.cli.catalog import models, recipes
 from lastword.cli.chat import chat
@@ -28,7 +33,7 @@ from lastword.version import __version__
 
 __all__ = ["COMMANDS", "PANELS", "app", "main"]
 
-Command = Callable[..., None]
+Function = Callable[..., None]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 app = typer.Typer(
@@ -43,12 +48,12 @@ app = typer.Typer(
 
 
 @functools.cache
-def _hints(owner: Command) -> dict[str, Any]:
+def _hints(owner: Function) -> dict[str, Any]:
     """Return the annotations of a function's parameters or a dataclass's fields, `Annotated` options included."""
     return get_type_hints(owner, include_extras=True)
 
 
-def as_command(function: Command) -> Command:
+def as_command(function: Function) -> Function:
     """Return a typer command that runs a function and turns its errors into exit codes.
 
     A parameter whose type is a dataclass becomes one option per field of that dataclass.
@@ -60,6 +65,7 @@ def as_command(function: Command) -> Command:
         try:
             _check_surroundings(values)
             choose_threads(values)
+            import_modules(values.get("import_modules") or ())
             for name, group in groups.items():
                 values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
             function(**values)
@@ -72,14 +78,28 @@ def as_command(function: Command) -> Command:
     return run
 
 
-def _parameters(function: Command) -> Iterator[Parameter]:
-    """Yield the parameters of a function or dataclass; one whose type is a dataclass is replaced by its fields."""
+def _parameters(function: Function) -> Iterator[Parameter]:
+    """Yield the parameters of a function or dataclass; one whose type is a dataclass is replaced by its fields.
+
+    The help lists the options of a dataclass in a panel of the title `PANEL`, if the dataclass has one.
+    """
     for parameter in inspect.signature(function).parameters.values():
         hint = _hints(function)[parameter.name]
         if is_dataclass(hint):
-            yield from _parameters(cast(Command, hint))
+            yield from _parameters(cast(Function, hint))
         else:
-            yield parameter.replace(annotation=hint, kind=Parameter.KEYWORD_ONLY)
+            annotation = _in_panel(hint, getattr(function, "PANEL", None))
+            yield parameter.replace(annotation=annotation, kind=Parameter.KEYWORD_ONLY)
+
+
+def _in_panel(hint: Any, panel: str | None) -> Any:
+    """Return the annotation of an option with the panel that lists it; arguments stay where they are."""
+    kind, option = get_args(hint)
+    if panel is None or not isinstance(option, OptionInfo):
+        return hint
+    option = copy(option)
+    option.rich_help_panel = panel
+    return Annotated[kind, option]
 
 
 def _check_surroundings(values: dict[str, Any]) -> None:
@@ -94,8 +114,35 @@ def _check_surroundings(values: dict[str, Any]) -> None:
             raise SettingError(f"{option} has an empty value; give it a value or leave it out")
 
 
+def import_modules(names: Sequence[str]) -> None:
+    """Import the modules of --import, which may be in the current folder."""
+    if names and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise SettingError(
+                f"--import {name} was given, and the module cannot be imported ({error}); give the name of a module "
+                "in the current folder or on PYTHONPATH, without .py"
+            ) from error
+
+
+class Command(TyperCommand):
+    """A command whose error for an unknown option names the option to use."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if type(error).__name__ != "NoSuchOption":  # of click, or of the copy of click in typer
+                raise
+            known = [option for parameter in self.params for option in (*parameter.opts, *parameter.secondary_opts)]
+            return ctx.fail(unknown_option(str(getattr(error, "option_name", "")), known))
+
+
 # The commands by panel of `lastword --help`, in the order in which a new user needs them.
-PANELS: dict[str, dict[str, Command]] = {
+PANELS: dict[str, dict[str, Function]] = {
     "A first answer": {"demo": demo, "generate": generate, "predict": predict, "chat": chat, "serve": serve},
     "Many answers, and how good they are": {
         "eval": evaluate,
@@ -109,7 +156,7 @@ PANELS: dict[str, dict[str, Command]] = {
 COMMANDS = {name: as_command(command) for panel in PANELS.values() for name, command in panel.items()}
 for panel, names in PANELS.items():
     for name in names:
-        app.command(name, rich_help_panel=panel)(COMMANDS[name])
+        app.command(name, cls=Command, rich_help_panel=panel)(COMMANDS[name])
 
 
 def _print_version(requested: bool) -> bool:

@@ -4,45 +4,50 @@ from __future__ import annotations
 
 import shlex
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from typer import Argument, Option
 
-import lastword
 from lastword.cli import options
 from lastword.cli.console import progress
 from lastword.cli.errors import resumable
-from lastword.cli.options import EngineOptions, ModelOptions, RecipeOptions, SamplingOptions, path_option
+from lastword.cli.options import EngineOptions, ModelOptions, RecipeOptions, path_option
 from lastword.errors import SettingError
 
+CALIBRATION_OUT = "File to write. Default: where the model finds it (its folder, or ~/.cache/lastword)."
+
 FILE_OF_PROMPTS = '.jsonl (objects with "prompt", "messages" or "tokens", or OpenAI batch input) or .parquet.'
-IN_ORDER = "Sort the answers by prompt at the end, or leave them in the order in which they finished."
+IN_ORDER = "Sort the answers by prompt at the end, or keep the order in which they finished."
 
 
 def batch(
     prompts: Annotated[Path, Argument(parser=options.as_path, metavar="PROMPTS", help=FILE_OF_PROMPTS)],
     model_options: ModelOptions,
-    recipe_options: SamplingOptions,
+    recipe_options: RecipeOptions,
     engine_options: EngineOptions,
     out: Annotated[Path, path_option("Answers, .jsonl or .parquet. A stopped run is resumed.")],
-    name: Annotated[str | None, Option(help="Model name in OpenAI's requests. Default: --model.")] = None,
-    rows: options.BatchSize = 8,
+    name: Annotated[str | None, Option(help="Model name in requests. Default: --model.")] = None,
+    max_new_tokens: options.MaxNewTokens = None,
+    stop: options.Stop = None,
+    batch_size: options.BatchSize = 8,
     seed: options.Seed = 0,
-    limit: Annotated[int | None, Option(help="Number of prompts. Default: all.")] = None,
-    chat: options.Chat = False,
+    limit: options.Limit = None,
+    chat: options.Chat = None,
     in_order: Annotated[bool, Option("--in-order/--as-they-come", help=IN_ORDER)] = True,
-    plain: Annotated[bool, Option("--plain", help="Write plain lines for OpenAI input, too.")] = False,
+    plain: Annotated[bool, Option("--plain", help="Write plain lines even for OpenAI input.")] = False,
     calibration: options.CalibrationFile = "auto",
+    import_modules: options.Imports = None,
 ) -> None:
-    """Answer a file of prompts; every answer is written as soon as it is finished.
+    """Answer a file of prompts.
 
-    A run that was stopped or killed is resumed by the same command. For a line that is not a prompt, or whose
-    answer fails, the reason is written instead of an answer.
+    A line may set max_new_tokens, temperature, top_p, top_k, stop, seed, recipe and length for itself. Each answer is
+    written as soon as it is finished. If a line is invalid or its answer fails, the reason is written instead. The same
+    command resumes a run that was stopped or killed.
 
     Examples:
 
@@ -60,7 +65,9 @@ def batch(
         recipe=recipe_options.build(),
         seed=seed,
         limit=limit,
-        rows=rows,
+        max_new_tokens=max_new_tokens,
+        stop=stop or (),
+        max_batch_size=batch_size,
         chat=chat,
         in_order=in_order,
         plain=plain,
@@ -81,37 +88,37 @@ def calibrate(
     model_options: ModelOptions,
     recipe_options: RecipeOptions,
     engine_options: EngineOptions,
-    family_field: Annotated[str | None, Option(help="Field of a .jsonl file with the task family.")] = None,
-    coverage: Annotated[float, Option(help="The share of answers that must fit.")] = 0.9,
-    limit: Annotated[int | None, Option(help="Slots of probe and answer. Default: the model's.")] = None,
+    family_field: Annotated[str | None, Option(help="Field of the .jsonl file that names the task family.")] = None,
+    coverage: Annotated[float, Option(help="Share of answers that must fit.")] = 0.9,
+    slots: options.Slots = None,
+    limit: options.Limit = None,
     interpretation: options.InterpretationName = "auto",
-    estimate: Annotated[str, Option(help="mean, quantile:0.9, cheapest:300.")] = "mean",
+    estimate: Annotated[str, Option(help="Estimate to scale: mean, quantile:0.9, cheapest:300.")] = "mean",
     ends: options.Ends = "document",
-    rows: options.BatchSize = 8,
+    batch_size: options.BatchSize = 8,
     seed: options.Seed = 0,
-    chat: options.Chat = False,
-    out: Annotated[Path | None, path_option("The file to write. Default: lengths.json of the model.")] = None,
+    chat: options.Chat = None,
+    out: Annotated[Path | None, path_option(CALIBRATION_OUT)] = None,
+    import_modules: options.Imports = None,
 ) -> None:
-    """Compare the lengths of a model's answers with the predictions, and save the ratios.
+    """Measure a model's answer lengths against the predictions, and save the ratios.
 
-    No labels are needed. Without --recipe, answers are decoded with threshold:0.9 in blocks of 32 (--block 0:
-    no blocks). The file is written into the model's folder, from which it is loaded with the model, or as
-    MODEL.lengths.json, to be given with --calibration. Then --length calibrated:0.9 plans a canvas that is long
-    enough for nine answers in ten, if they are decoded with the same recipe, and with --chat if it was given here.
+    No labels are needed. Each prompt is answered on a canvas of --slots with the recipe whose lengths you want to bound
+    (default: careful). Afterwards, --length calibrated:0.9 plans a canvas that is long enough for 90% of answers that
+    are decoded with the same options. The command is printed at the end.
 
     Examples:
 
         lastword calibrate --prompts prompts.txt
         lastword generate "Problem: Solve for n: 4n + 3 = 35." \\
-          --length calibrated:0.9 --calibration tiny-llada-base.lengths.json \\
-          --unmask threshold:0.9 --block 32
+          --length calibrated:0.9
         lastword calibrate --model my/checkpoint --prompts prompts.jsonl \\
-          --family-field task --chat --limit 512
+          --family-field task --recipe fast --slots 512
     """
-    from lastword.calibration import FILE_NAME, Calibration, fit
-    from lastword.io.files import user_path, write
+    from lastword.calibration import FILE_NAME, Calibration, fit, saved_path
+    from lastword.io.files import check_folder, user_path, write
     from lastword.io.prompts import read_prompts
-    from lastword.recipe.resolve import default_block
+    from lastword.prompts import with_chat_template
     from lastword.recipe.text import parse_part
 
     if engine_options.engine == "openai":
@@ -120,49 +127,66 @@ def calibrate(
             "calibrate where the model is (--engine local, processes, ray)"
         )
     if recipe_options.length is not None:
-        raise SettingError("--length was given; answers are calibrated on a fixed canvas: set its --limit")
+        raise SettingError("--length was given; answers are calibrated on a fixed canvas: set its size with --slots")
     folder = user_path(model_options.name)
-    target = out or (folder / FILE_NAME if folder.is_dir() else Path(f"{folder.name}.{FILE_NAME}"))
-    options.check_replaceable(target, "a calibration", Calibration.from_file)
-    texts, families = read_prompts(prompts, family_field, chat=chat)
-    recipe = fit.FAST
-    if recipe_options.recipe is not None:
-        recipe = options.read_recipe(recipe_options.recipe)
-        recipe = replace(recipe, length=fit.FAST.length, block=default_block(recipe))
-    recipe = recipe.with_choices(**recipe_options.parts | {"block": recipe_options.block or None})
-    if recipe_options.block == 0:
-        recipe = replace(recipe, block=None)
+    target = out or (folder / FILE_NAME if folder.is_dir() else None)
+    if target is not None:
+        options.check_replaceable(target, "a calibration", Calibration.from_file)
+    texts, families = read_prompts(prompts, family_field, limit=limit)
+    recipe = recipe_options.build()
     with closing(engine_options.open(model_options.source())) as engine, progress("answers") as display:
+        model: Any = engine.model_info
         calibration = fit.calibrate(
-            engine.model_info,
-            texts,
+            model,
+            [with_chat_template(model, text, chat) for text in texts],
             families,
-            limit=limit,
+            limit=slots,
             ends=ends,
             interpretation=parse_part("interpretation", interpretation),
             estimate=parse_part("estimate", estimate),
             coverage=coverage,
             recipe=recipe,
-            max_batch_size=rows,
+            max_batch_size=batch_size,
             seed=seed,
-            engine=display.count_replies(engine),
+            engine=engine,
             progress=display.update,
         )
+    if target is None:
+        target = saved_path(calibration.model_key)
+        check_folder(target.parent)
     write(target, calibration.to_json())
     table = Table("family", "answers", "cut", "middle factor", f"factor for {coverage:.0%}")
-    warnings = []
+    warnings = dict[str, str]()
     for family, ratios in calibration.families.items():
         try:
             factor = f"{ratios.factor(coverage):.3f}"
         except SettingError as error:  # too many answers were cut
             factor = "unknown"
-            warnings.append(f"lastword: {family}: {error}")
+            warnings[family] = f"lastword: {family}: {error}"
         table.add_row(family, str(len(ratios)), str(ratios.truncated), f"{ratios.scale:.3f}", factor)
     Console().print(table)
-    for warning in warnings:
+    for warning in warnings.values():
         typer.echo(warning, err=True)
-    label = replace(recipe, length=lastword.Calibrated(coverage)).label()
-    in_chat = ", with --chat" if calibration.made_with["chat"] else ""
-    typer.echo(f"wrote {target}; decode with the same recipe: {label}{in_chat}")
-    if target != folder / FILE_NAME:
-        typer.echo(f"use it with --calibration {shlex.quote(str(target))}")
+    typer.echo(f"wrote {target}")
+    if "all" in warnings:  # the command would be refused
+        return
+    given = _given_options(model_options, recipe_options)
+    if out is not None and out != folder / FILE_NAME:
+        given += ["--calibration", str(out)]
+    if chat is not None:
+        given.append("--chat" if chat else "--no-chat")
+    first = texts[0]
+    is_line = isinstance(first, str) and "\n" not in first
+    command = ["generate", first] if is_line else ["batch", str(prompts), "--out", "answers.jsonl"]
+    typer.echo(f"next: {shlex.join(['lastword', *command, '--length', f'calibrated:{coverage:g}', *given])}")
+
+
+def _given_options(*groups: Any) -> list[str]:
+    """Return the options of some groups that differ from their defaults, as they are written on the command line."""
+    values = {field.name: (getattr(group, field.name), field.default) for group in groups for field in fields(group)}
+    return [
+        word
+        for name, (value, default) in values.items()
+        if value != default
+        for word in (f"--{name.replace('_', '-')}", str(value))
+    ]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument
 
 import lastword
 from lastword.cli import options
 from lastword.cli.console import print_markdown
+from lastword.errors import RecipeError
 
 if TYPE_CHECKING:
     from lastword.models.registry import KnownModel
@@ -45,7 +49,6 @@ def models(as_json: options.Json = False) -> None:
         if model.error:
             typer.echo(f"lastword: {model.name}: {model.error}", err=True)
     typer.echo('\nUse one: lastword generate "Solve for n: 4n + 3 = 35." --model NAME')
-    typer.echo("(those with chat answer best with --chat)")
 
 
 def location(model: KnownModel) -> str:
@@ -59,25 +62,30 @@ def location(model: KnownModel) -> str:
     return f"yes, {words}" if size else "yes"
 
 
-def recipes() -> None:
-    """List the recipes that have a name, and every part of a recipe.
+def recipes(
+    name: Annotated[str | None, Argument(help="Show this recipe or part only.")] = None,
+    import_modules: options.Imports = None,
+) -> None:
+    """List the recipes that have a name, and every part of a recipe; or show one of them.
 
     A part is written name:first-setting,setting=value on the command line: fixed:256,
     survival:512,estimate=quantile:0.9, most-confident:timesteps:2. If a setting is itself a part with several
     settings, that part is written in brackets: 'stop-at-end:(survival:512,interpretation=auto)'. default:512
     is the default length policy with at most 512 slots. Parts that cannot be combined are rejected with
     the reason and an alternative.
-    """
-    import inspect
 
+    Examples:
+
+        lastword recipes
+        lastword recipes fast
+        lastword recipes threshold
+    """
     from lastword.recipe.registry import DEFAULT_RECIPE, PARTS, RECIPES, SHORTHANDS
     from lastword.recipe.text import to_text
 
-    def summary(part: Any) -> str:
-        parameters = inspect.signature(part).parameters.values()
-        settings = ", ".join(f"{parameter.name}={to_text(parameter.default)}" for parameter in parameters)
-        return (inspect.getdoc(part) or "").splitlines()[0] + (f" Settings: `{settings}`." if settings else "")
-
+    if name is not None:
+        print_markdown(_describe(name))
+        return
     lines = ["**recipe**", ""]
     for name, recipe in RECIPES.items():
         default = " The default." if name == DEFAULT_RECIPE else ""
@@ -85,7 +93,55 @@ def recipes() -> None:
     for axis, parts in PARTS.items():
         lines += ["", f"**{axis}**", ""]
         for name, part in parts.items():
-            lines.append(f"- `{name}`: {summary(part)} Cost: {part.cost_summary}. Source: {part.source}.")
+            cost = f" Cost: {part.cost_summary}." if part.cost_summary else ""
+            lines.append(f"- `{name}`: {_summary(part)}{_settings(part)}{cost} Source: {part.source}.")
         for name, shorthand in SHORTHANDS.get(axis, {}).items():
-            lines.append(f"- `{name}`: {summary(shorthand)} Short for `{to_text(shorthand())}`.")
+            lines.append(f"- `{name}`: {_summary(shorthand)}{_settings(shorthand)} Short for `{to_text(shorthand())}`.")
     print_markdown("\n".join(lines))
+
+
+def _summary(part: Any) -> str:
+    return (inspect.getdoc(part) or "").splitlines()[0]
+
+
+def _settings(part: Any) -> str:
+    """Return a sentence with the settings of a part and their defaults, or empty text."""
+    from lastword.recipe.text import to_text
+
+    parameters = inspect.signature(part).parameters.values()
+    settings = ", ".join(f"{parameter.name}={to_text(parameter.default)}" for parameter in parameters)
+    return f" Settings: `{settings}`." if settings else ""
+
+
+def _describe(name: str) -> str:
+    """Return Markdown that describes the recipe or the parts of this name; raise RecipeError if there is none."""
+    from lastword.recipe.registry import PARTS, RECIPES, SHORTHANDS
+    from lastword.recipe.resolve import default_block
+    from lastword.recipe.text import to_text
+
+    lines: list[str] = []
+    if name in RECIPES:
+        recipe = lastword.Recipe.named(name)
+        lines = [f"**{name}**: {RECIPES[name].description}", "", "| part | value | what it does |", "|---|---|---|"]
+        for axis in ("length", "unmask", "commit", "cache", "sampling"):
+            part = getattr(recipe, axis)
+            lines.append(f"| {axis} | {to_text(part)} | {_summary(part)} |")
+        block = "one block for the whole answer" if default_block(recipe) is None else "slots per block"
+        lines += [f"| block | {default_block(recipe) or 'none'} | {block} |", ""]
+        lines.append(
+            f"Use it: `--recipe {name}`, or `recipe={name!r}` in Python. Options such as `--unmask` change it."
+        )
+    for axis, named in PARTS.items():
+        parts: dict[str, Any] = {**named, **SHORTHANDS.get(axis, {})}
+        if (part := parts.get(name)) is not None:
+            lines += [""] if lines else []
+            doc = inspect.cleandoc(part.__doc__ or "").partition("\n>>>")[0]
+            lines += [f"**{name}** ({axis}): {doc}", "", _settings(part).strip()]
+            if name in PARTS[axis]:
+                lines += ["", f"Cost: {part.cost_summary or 'nothing'}. Source: {part.source}."]
+    if not lines:
+        known = [*RECIPES, *(part for parts in PARTS.values() for part in parts)]
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "`lastword recipes` lists all"
+        raise RecipeError(f"there is no recipe or part called {name!r}; {hint}")
+    return "\n".join(lines)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 COMMANDS = "/reset, /save FILE, /replay FILE, /help, /quit"
 HELP = f"{COMMANDS}; Ctrl-C stops an answer, and ends the chat between answers; Ctrl-D ends the chat"
 REDRAW_SECONDS = 0.05
-ENDINGS = {"cap": "; cut by --max-tokens", "canvas": "; cut: the canvas was full"}
+ENDINGS = {"cap": "; cut by --max-new-tokens", "canvas": "; cut: the canvas was full"}
 
 
 class Conversation:
@@ -142,8 +142,8 @@ def show(updates: Iterator[AnswerUpdate], console: Console, title: str) -> Answe
         written = "" if answer.tokens is None else f", wrote {answer.tokens}"
         queued = f" after {cost['seconds_queued']:.2f} s in the queue" if cost.get("seconds_queued") else ""
         note(
-            f"[predicted {predicted}{written} tokens; {cost['forward_passes']} passes, "
-            f"{cost['tokens_computed']} columns, {cost['tokens_per_forward']:.2f} tokens per forward; "
+            f"[predicted {predicted}{written} tokens; {cost['forward_passes']} forward passes, "
+            f"{cost['tokens_computed']} tokens computed, {cost['tokens_per_forward']:.2f} tokens per forward pass; "
             f"{cost['seconds_decoding']:.2f} s{queued}{ENDINGS.get(cost['ended_by'], '')}]"
         )
     return answer
@@ -182,10 +182,12 @@ def _print(updates: Iterator[AnswerUpdate]) -> AnswerUpdate:
 def chat(
     model_options: ModelOptions,
     chat_options: ChatOptions,
-    url: Annotated[str | None, Option(help=f"Chat with this server; {KEY} contains its API key.")] = None,
+    url: Annotated[str | None, Option(help=f"URL of a server to chat with; {KEY} holds its API key.")] = None,
     system: Annotated[str | None, Option(help="System message of the conversation.")] = None,
+    timeout: options.Timeout = None,
+    import_modules: options.Imports = None,
 ) -> None:
-    """Chat with a model: on a terminal its answers are shown while they are denoised.
+    """Chat with a model. On a terminal, answers are shown while they are decoded.
 
     Every line is a message; /reset, /save FILE, /replay FILE, /help and /quit are commands. Ctrl-C stops an
     answer, Ctrl-D ends the chat. Answers go to standard output, their costs to standard error.
@@ -193,7 +195,7 @@ def chat(
     Examples:
 
         lastword chat
-        lastword chat --recipe fast --max-tokens 200
+        lastword chat --recipe fast --max-new-tokens 200
         lastword chat --url http://127.0.0.1:8000
         echo "Solve for n: 4n + 3 = 35." | lastword chat --temperature 0
     """
@@ -201,8 +203,12 @@ def chat(
 
     backend: LocalBackend | ServerBackend
     if url:
-        backend = ServerBackend(url, os.environ.get(KEY), model_options.model, chat_options)
+        backend = ServerBackend(url, os.environ.get(KEY), model_options.model, chat_options, timeout)
     else:
+        if timeout is not None:
+            raise SettingError(
+                f"--timeout {timeout:g} was given without --url; it limits the time of a server, so leave it out"
+            )
         recipe = chat_options.build()
         source = model_options.source("auto", CHAT_MODEL)
         backend = LocalBackend(source.load(), source.name, recipe, chat_options)

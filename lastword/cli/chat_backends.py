@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,8 +17,8 @@ from lastword.cli.options import ChatOptions
 from lastword.errors import CapacityError, EngineError, RecipeError, SettingError, import_extra
 from lastword.io.files import os_error_reason, user_path
 
-CONNECT_SECONDS = 10.0
-READ_SECONDS = 3600.0  # between two chunks of an answer: a queue may be long
+CONNECT_TIMEOUT = 10.0  # seconds
+TIMEOUT = 3600.0  # seconds between two chunks of an answer: a queue may be long
 
 Message = dict[str, str]  # with the keys role and content
 
@@ -55,37 +54,41 @@ class LocalBackend:
             )
         self.name, self.has_chat_template = name, model.tokenizer.chat_template is not None
         self._model, self._recipe, self._options = model, recipe, chat_options
+        self._tokenizer = model.tokenizer
         self._last: lastword.Generation | None = None
 
     def answer(self, messages: Sequence[Message], *, draw: bool) -> Generator[AnswerUpdate, None, None]:
         """Yield updates of an answer while it is decoded, with its canvas whether or not it is drawn."""
         from lastword.api import build_generation
+        from lastword.decoding.detokenizer import IncrementalDetokenizer
         from lastword.decoding.loop import decode
-        from lastword.decoding.sampling import RowGenerators
         from lastword.models.base import decode_text
         from lastword.prompts import prompts_in_chat, tokenize_prompts
-        from lastword.viz.frames import REPLACEMENT, BatchTrace
+        from lastword.viz.frames import BatchTrace
 
-        model, limit, seed = self._model, self._options.max_tokens, self._options.seed
+        model, limit, seed = self._model, self._options.max_new_tokens, self._options.seed
         if seed is None:
             seed = secrets.randbelow(2**32) if self._recipe.sampling.temperature else 0
-        start, traces, frames = time.perf_counter(), BatchTrace(model.tokenizer, model.ids), list[lastword.Frame]()
+        traces, frames = BatchTrace(model.tokenizer, model.ids), list[lastword.Frame]()
         prompt: Any = list(messages) if self.has_chat_template else messages[-1]["content"]
         (ids,) = tokenize_prompts(model, prompt)
+        detokenizer = IncrementalDetokenizer(self._tokenizer, model.ids, self._options.stop or ())
         steps = decode(
             model,
             [ids],
             self._recipe,
-            generators=RowGenerators([seed], model.device),
+            max_new_tokens=limit,
+            stop=self._options.stop,
+            seed=seed,
             in_chat=prompts_in_chat(prompt),
-            max_new_tokens=None if limit is None else [limit],
         )
         for step in steps:
             for _, frame in traces.of(step):
                 frames.append(frame)
-                yield AnswerUpdate(frame.text.rstrip(REPLACEMENT), frame)
+                detokenizer.update(step.canvas.answer_ids(0))
+                yield AnswerUpdate(detokenizer.text, frame)
         (row,) = step.finished
-        answer = build_generation(model, row, step.recipe, ids, time.perf_counter() - start)
+        answer = build_generation(model, row, step.recipe, ids)
         prompt_text = decode_text(model.tokenizer, ids)
         self._last = replace(answer, frames=tuple(frames), prompt_text=prompt_text)
         yield AnswerUpdate(answer.text or "", frames[-1], len(answer.tokens), _cost(answer, seed, limit))
@@ -101,6 +104,7 @@ def _cost(answer: lastword.Generation, seed: int, limit: int | None) -> dict[str
     """Return the cost of an answer with the field names of the server's replies."""
     forward_passes = answer.probe_cost.forward_passes + answer.cost.forward_passes
     is_capped = limit is not None and len(answer.tokens) >= limit
+    ended_by = {"ENDED": "model", "STOPPED": "stop"}.get(answer.finish.name, "cap" if is_capped else "canvas")
     return {
         "predicted_length": None if answer.lengths is None else round(answer.lengths.mean.item(), 3),
         "forward_passes": forward_passes,
@@ -109,16 +113,20 @@ def _cost(answer: lastword.Generation, seed: int, limit: int | None) -> dict[str
         "seconds_decoding": round(answer.seconds, 6),
         "recipe": answer.recipe.label(),
         "seed": seed,
-        "ended_by": "model" if answer.finish.name == "ENDED" else "cap" if is_capped else "canvas",
+        "ended_by": ended_by,
     }
 
 
 class ServerBackend:
     """A server with the OpenAI API; redirects are not followed, and proxies are not used."""
 
-    def __init__(self, url: str, key: str | None, name: str | None, chat_options: ChatOptions) -> None:
+    def __init__(
+        self, url: str, key: str | None, name: str | None, chat_options: ChatOptions, timeout: float | None = None
+    ) -> None:
         self._url = url
         self._fields = {field: value for field, value in vars(chat_options).items() if value is not None}
+        if "max_new_tokens" in self._fields:  # OpenAI has another name
+            self._fields["max_tokens"] = self._fields.pop("max_new_tokens")
         recipe = chat_options.recipe
         if recipe is not None and not recipe.isidentifier():  # a file, whose content is sent
             try:
@@ -127,7 +135,7 @@ class ServerBackend:
                 reason = os_error_reason(error)
                 raise RecipeError(f"the recipe file {recipe!r:.200} cannot be read ({reason})") from error
         with _server_errors(url):
-            self._client = _client(url, key)
+            self._client = _client(url, key, timeout or TIMEOUT)
             models: Any = self._client.get("/models", cast_to=object)
         try:
             entries = {str(entry["id"]): entry for entry in models["data"]}
@@ -175,7 +183,7 @@ class ServerBackend:
         raise SettingError("a replay needs the model in this process; chat without --url, or use the server's page")
 
 
-def _client(url: str, key: str | None) -> Any:
+def _client(url: str, key: str | None, timeout: float) -> Any:
     """Return an OpenAI client for the server at `url`, with or without /v1 at its end."""
     import openai
 
@@ -188,7 +196,7 @@ def _client(url: str, key: str | None) -> Any:
         api_key=key or "none",  # the client requires one, and a server without keys ignores it
         max_retries=0,
         default_headers=headers,
-        timeout=openai.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
+        timeout=openai.Timeout(timeout, connect=CONNECT_TIMEOUT),
         http_client=openai.DefaultHttpxClient(follow_redirects=False, trust_env=False),
     )
 

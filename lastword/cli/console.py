@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from lastword.cli.chat_backends import ServerCanvas
-    from lastword.engines.base import Engine
 
 LINE_SECONDS = 10.0  # between two lines of progress if standard error is not a terminal
 LINE_SHARE = 0.1  # the same as a share of the elapsed time; the longer of the two applies
@@ -46,18 +45,6 @@ class ProgressDisplay:
         left = self._bar.tasks[0].time_remaining if seconds_left is None else seconds_left
         remaining = f"about {timedelta(seconds=round(left))} left" if left else ""
         self._bar.update(self._task, status=", ".join(filter(None, (note, remaining))))
-
-    def count_replies(self, engine: Engine) -> Engine:
-        """Return the engine; if it runs in this process, each of its answers now advances the progress by one."""
-        from lastword.engines.local import LocalEngine
-
-        def add_one(*_: object) -> None:
-            task = self._bar.tasks[0]
-            self.update(int(task.completed) + 1, None if task.total is None else int(task.total))
-
-        if isinstance(engine, LocalEngine):
-            engine.on_reply = add_one
-        return engine
 
     def __str__(self) -> str:
         task = self._bar.tasks[0]

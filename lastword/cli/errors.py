@@ -73,7 +73,7 @@ def resumable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        advice = "finished answers are saved: give the same command again to go on"
+        advice = "finished answers are saved: repeat the command to resume"
         raise KeyboardInterrupt(f"interrupted; {advice}") from error
 
 

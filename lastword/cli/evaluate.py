@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 from typer import Option
@@ -25,18 +25,24 @@ if TYPE_CHECKING:
     from lastword.evaluate.presets import Preset
     from lastword.evaluate.records import Record
 
-TASKS = "Names separated by commas: tiny (five embedded tasks), algebra ..., gsm8k ... (lm-evaluation-harness)."
+TASKS = "Task names, separated by commas: tiny (all embedded tasks), algebra, gsm8k ..."
+INCLUDE_PATH = "Folder with more tasks (YAML) of lm-evaluation-harness. Repeatable."
+DATA = "Local dataset of a task: a file, or a folder with one file per split. Repeatable."
 
 
 @dataclass(frozen=True)
 class TaskOptions:
     """The options that select the samples and the folder for their records."""
 
+    PANEL: ClassVar[str] = "Tasks"
+
     tasks: Annotated[str | None, Option(help=TASKS)] = None
-    preset: Annotated[str | None, Option(help="Settings by name, such as paper/llada-base.")] = None
-    limit: Annotated[int | None, Option(help="Samples per task. Default: all.")] = None
-    rows: options.BatchSize = 8
-    out: Annotated[Path, path_option("Folder of records. A stopped run is resumed.")] = Path("out/eval")
+    preset: Annotated[str | None, Option(help="Named settings, such as paper/llada-base.")] = None
+    include_path: Annotated[list[Path] | None, path_option(INCLUDE_PATH)] = None
+    data: Annotated[list[str] | None, Option(metavar="TASK=PATH", help=DATA)] = None
+    limit: options.Limit = None
+    batch_size: options.BatchSize = 8
+    out: Annotated[Path, path_option("Folder for the records. A stopped run is resumed.")] = Path("out/eval")
 
     def plan(self, model: str | None, **changes: Any) -> Preset:
         """Return --preset, reduced to --tasks if given, or a preset of --tasks; `changes` apply to all settings."""
@@ -45,6 +51,7 @@ class TaskOptions:
         names = tuple(name.strip() for name in self.tasks.split(",")) if self.tasks is not None else ()
         if "" in names:
             raise TaskError(f"--tasks {self.tasks!r} contains an empty name; give names separated by commas")
+        changes |= {"include_path": tuple(self.include_path or ()), "data": self._data()}
         if self.preset is None:
             setting = presets.Setting(names or ("tiny",), options.read_recipe(None))
             plan = presets.Preset("Tasks of your choice.", options.DEFAULT_MODEL, (setting,))
@@ -52,13 +59,25 @@ class TaskOptions:
             plan = presets.preset(self.preset)
             plan = plan.only(names) if names else plan
         settings = tuple(replace(setting, **changes) for setting in plan.settings)
+        known = [name for setting in settings for name in setting.tasks]
+        if unused := [name for name, _ in self._data() if name not in known]:
+            raise TaskError(f"--data has a dataset for {unused[0]!r}, which is not among the tasks {', '.join(known)}")
         return replace(plan, settings=settings, model=model or plan.model)
+
+    def _data(self) -> tuple[tuple[str, Path], ...]:
+        """Return the local datasets by name of a task."""
+        pairs = [text.partition("=") for text in self.data or ()]
+        for name, separator, path in pairs:
+            if not (name and separator and path):
+                raise TaskError(f"--data {name}{separator}{path} was given; write TASK=PATH, as in gsm8k=data/gsm8k")
+        return tuple((name, options.as_path(path)) for name, _, path in pairs)
 
     def journal(self, plan: Preset, kind: str, split: str = "test") -> Journal:
         """Check the tasks and the folder, and return the journal MODEL.KIND.jsonl in the folder."""
         from lastword.evaluate import Journal, presets
 
-        presets.check_tasks([name for setting in plan.settings for name in setting.tasks], split)
+        for setting in plan.settings:
+            presets.check_tasks(setting.tasks, split, setting.include_path)
         check_folder(self.out)
         return Journal(self.out / f"{Path(plan.model).name}.{kind}.jsonl")
 
@@ -68,24 +87,26 @@ def evaluate(
     task_options: TaskOptions,
     recipe_options: RecipeOptions,
     engine_options: EngineOptions,
-    show: Annotated[bool, Option("--show", help="Print the settings and measure nothing.")] = False,
-    shots: Annotated[int | None, Option(help="Examples in a prompt. Default: the task's number.")] = None,
-    chat: Annotated[bool | None, Option(help="Default: the preset's, or if the model has a template.")] = None,
-    split: Annotated[str, Option(help="test, or validation to choose settings on.")] = "test",
+    show: Annotated[bool, Option("--show", help="Print the settings and stop.")] = False,
+    shots: Annotated[int | None, Option(help="Number of few-shot examples. Default: the task's.")] = None,
+    chat: options.Chat = None,
+    split: Annotated[str, Option(help="test, or validation (to choose settings).")] = "test",
     seed: options.Seed = 0,
-    unsafe_code: Annotated[bool, Option("--unsafe-code", help="Run code without a sandbox if none works.")] = False,
+    unsafe_code: Annotated[bool, Option("--unsafe-code", help="Allow running code without a sandbox.")] = False,
     calibration: options.CalibrationFile = "auto",
+    import_modules: options.Imports = None,
 ) -> None:
-    """Score a recipe on tasks and write one JSON record per sample.
+    """Score a recipe on tasks and write one record per sample.
 
-    A run that was stopped or killed is resumed by the same command. The result shows all recipes whose records
-    are in the same folder, each compared with the first.
+    The same command resumes a run that was stopped or killed. The table shows all recipes whose records are in the
+    folder, each compared with the first one.
 
     Examples:
 
         lastword eval --length fixed:256 --limit 4
         lastword eval --recipe fast --limit 4 --engine processes --workers 2
         lastword eval --model GSAI-ML/LLaDA-8B-Base --tasks gsm8k --length survival
+        lastword eval --tasks gsm8k --data gsm8k=data/gsm8k --shots 0 --limit 20
         lastword eval --preset paper/llada-base --show
         lastword eval --preset paper/llada-base --tasks gsm8k --length fixed:1024
     """
@@ -98,12 +119,12 @@ def evaluate(
     changes: dict[str, Any] = {} if shots is None else {"shots": shots}
     if recipe_options.recipe is not None:
         changes["recipe"] = options.read_recipe(recipe_options.recipe)
-    plan = task_options.plan(model_options.model, **changes).with_choices(**recipe_options.parts)
+    plan = task_options.plan(model_options.model, **changes).with_recipes(recipe_options.override)
     plan = replace(plan, chat=plan.chat if chat is None else chat)
     if show:
         typer.echo(plan.describe())
         return
-    run.check_counts("eval", "rows", task_options.rows, task_options.limit)
+    run.check_counts("eval", "batch_size", task_options.batch_size, task_options.limit)
     journal = task_options.journal(plan, split, split)
     source = replace(model_options, model=plan.model).source(calibration)
     with resumable(), closing(engine_options.open(source)) as engine:
@@ -117,37 +138,42 @@ def evaluate(
                     setting.recipe,
                     journal,
                     limit=task_options.limit,
-                    max_batch_size=task_options.rows,
+                    max_batch_size=task_options.batch_size,
                     seed=seed,
                     chat=in_chat,
                     bos=plan.bos,
-                    engine=display.count_replies(engine),
+                    engine=engine,
                     progress=display.update,
                 )
     records = read_records(journal.path)
     parts = [*(table.markdown() for table in evaluation.tables(records)), evaluation.code_summary(records)]
     print_markdown("\n\n".join(filter(None, parts)))
-    print_next_step(journal.path, len(records), compared=any(isinstance(r.recipe.length, Fixed) for r in records))
+    recipes = {record.recipe for record in records}
+    advice = ""
+    if not any(isinstance(recipe.length, Fixed) for recipe in recipes):
+        block = next((f" --block {recipe.block}" for recipe in recipes if recipe.block), "")
+        advice = f"to compare with a fixed canvas, repeat the command with --length fixed{block}, then run "
+    print_next_step(journal.path, len(records), advice)
 
 
-def print_next_step(path: Path, records: int, *, compared: bool = True) -> None:
-    """Print the number of records and the next command; unless `compared`, a fixed canvas has to be measured first."""
+def print_next_step(path: Path, records: int, advice: str = "") -> None:
+    """Print the number of records and the command that compares them, after the advice."""
     tables = f"lastword tables --records {shlex.quote(str(path.parent))}"
-    advice = "compare them: " if compared else "to compare, the same command with --length fixed, then "
-    typer.echo(f"lastword: {records} records in {path}; {advice}{tables}", err=True)
+    typer.echo(f"lastword: {records} records in {path}; {advice or 'compare them: '}{tables}", err=True)
 
 
 def drift(
     model_options: ModelOptions,
     task_options: TaskOptions,
-    steps: Annotated[str, Option(help="Denoising steps, separated by commas.")] = "2,5,7,10",
-    slots: Annotated[int | None, Option(help="Slots of the canvas. Default: the preset's or model's.")] = None,
+    steps: Annotated[str, Option(help="Decoding steps to read at, separated by commas.")] = "2,5,7,10",
+    slots: options.Slots = None,
+    import_modules: options.Imports = None,
 ) -> None:
-    """Measure the expected length before denoising and after a few denoising steps: the paper's ablation.
+    """Measure how the expected length changes over the first decoding steps (the paper's step ablation).
 
-    Decoding stops after the last of --steps. A sample that was measured at other steps is measured again, at the
-    old and the new ones; a prompt that is too long for the model with all slots is skipped. A preset's blocks and
-    caches are ignored. Records are written to the folder of `lastword eval`, and `lastword tables` shows them.
+    Decoding stops after the last of --steps. Samples that were measured at other steps are measured again at all
+    of them. Prompts that do not fit into the context with all slots are skipped. Blocks and caches of a preset are
+    ignored. `lastword tables` shows the records.
 
     Examples:
 
@@ -181,7 +207,7 @@ def drift(
                 length=Survival(slots),
                 steps=numbers,
                 limit=task_options.limit,
-                max_batch_size=task_options.rows,
+                max_batch_size=task_options.batch_size,
                 chat=chat,
                 bos=plan.bos,
                 recipe=setting.recipe,
@@ -191,23 +217,24 @@ def drift(
     print_next_step(journal.path, len(records))
 
 
-BENCH_RECIPES = "Names separated by commas; also default, and sampled (temperature 0.7)."
+BENCH_RECIPES = "Recipe names, separated by commas; sampled is careful at temperature 0.7."
 TABLES = "tables.md"
 TABLES_START = b"<!-- lastword tables -->\n"
 
 
 def tables(
-    records: Annotated[list[Path], path_option("Files or folders of records; may be repeated.")],
-    timed: Annotated[list[Path] | None, path_option("Other records for the seconds; may be repeated.")] = None,
-    out: Annotated[Path | None, path_option("Folder for Markdown and CSV as well.")] = None,
-    parquet: Annotated[Path | None, path_option("All records as one flat table, for DuckDB or pandas.")] = None,
+    records: Annotated[list[Path], path_option("File or folder of records. Repeatable.")],
+    timed: Annotated[list[Path] | None, path_option("Records from which seconds are taken. Repeatable.")] = None,
+    out: Annotated[Path | None, path_option("Folder for Markdown and CSV files.")] = None,
+    parquet: Annotated[Path | None, path_option("Write all records to this Parquet file.")] = None,
+    import_modules: options.Imports = None,
 ) -> None:
     """Compare the recipes in records, with one table per benchmark.
 
     The baseline is the longest fixed canvas, or the first recipe if there is none. "covered" is the share of the
-    baseline's answers that fit the canvas of a recipe, "waste" the mean number of unused slots on it. The same
-    records always give the same files. For the survival paper's tables and figures, run python -m
-    benchmarks.paper in the repository.
+    baseline's answers that fit into a recipe's canvas, "waste" the mean number of its unused slots. For recipes with
+    your own parts, --import the module that registers the parts. For the tables and figures of the survival paper,
+    run python -m benchmarks.paper in the repository.
 
     Examples:
 
@@ -265,25 +292,25 @@ def _read_records(paths: Sequence[Path]) -> list[Record]:
 def bench(
     models: Annotated[str, Option(help="Model names or folders, separated by commas.")] = options.DEFAULT_MODEL,
     recipes: Annotated[str, Option(help=BENCH_RECIPES)] = "fixed,paper,careful,fast,sampled",
-    rows: Annotated[int, Option(help="Number of prompts.")] = 500,
-    max_batch_size: Annotated[int | None, Option(help="Prompts decoded at the same time.")] = None,
-    solo: Annotated[int, Option(help="Prompts to decode alone, too, and to compare.")] = 0,
-    repeats: Annotated[int, Option(help="Timed runs; fewer where they take seconds. The median counts.")] = 1,
-    out: Annotated[Path, path_option("The record to write.")] = Path("out/bench.json"),
-    table: Annotated[Path | None, path_option("Print this record as Markdown; measure nothing.")] = None,
+    limit: Annotated[int, Option(help="Number of prompts.")] = 500,
+    batch_size: Annotated[int | None, Option(help="Number of prompts decoded at the same time. Default: all.")] = None,
+    solo: Annotated[int, Option(help="Number of prompts to decode alone as well, and compare.")] = 0,
+    repeats: Annotated[int, Option(help="Timed runs per recipe; the median is reported.")] = 1,
+    out: Annotated[Path, path_option("File to write.")] = Path("out/bench.json"),
+    table: Annotated[Path | None, path_option("Print this record as Markdown and stop.")] = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
 ) -> None:
-    """Time the decode loop of models, recipe by recipe, on the same validation prompts.
+    """Time recipes on models with the same validation prompts.
 
-    Every recipe decodes the prompts twice to warm up, then in timed runs (--repeats). The result is printed as
-    a table and written as a record. To measure forward passes of any model shape without its weights, run
-    python -m benchmarks.passes in the repository.
+    Each recipe decodes the prompts twice to warm up, then --repeats times. The result is printed as a table and
+    written to a file. To time any model shape without its weights, run python -m benchmarks.passes in the
+    repository.
 
     Examples:
 
-        lastword bench --recipes fast --rows 3 --solo 1 --dtype float32
-        lastword bench --models tiny-llada-base,tiny-dream-base --max-batch-size 64
+        lastword bench --recipes fast --limit 3 --solo 1 --dtype float32
+        lastword bench --models tiny-llada-base,tiny-dream-base --batch-size 64
         lastword bench --table out/bench.json
     """
     from lastword import bench as benchmark
@@ -304,8 +331,8 @@ def bench(
     record = benchmark.bench(
         [name.strip() for name in models.split(",")],
         [name.strip() for name in recipes.split(",")],
-        rows,
-        max_batch_size=max_batch_size,
+        limit,
+        max_batch_size=batch_size,
         device=as_device(device),
         dtype=dtype,
         repeats=repeats,

@@ -13,7 +13,7 @@ from typer import Option
 import lastword
 from lastword.cli import options
 from lastword.cli.console import draw_curve, live_canvas
-from lastword.cli.options import ModelOptions, PromptOptions, SamplingOptions, path_option
+from lastword.cli.options import ModelOptions, PromptOptions, RecipeOptions, path_option
 from lastword.embedded import EMBEDDED
 from lastword.errors import SettingError
 
@@ -25,11 +25,14 @@ NOTE = (
 
 def generate(
     model_options: ModelOptions,
-    recipe_options: SamplingOptions,
+    recipe_options: RecipeOptions,
     prompt_options: PromptOptions,
+    max_new_tokens: options.MaxNewTokens = None,
+    stop: options.Stop = None,
     seed: options.Seed = 0,
     calibration: options.CalibrationFile = "auto",
-    live: Annotated[bool | None, Option(help="Show denoising. Default: on a terminal.")] = None,
+    import_modules: options.Imports = None,
+    live: Annotated[bool | None, Option(help="Show the decoding. Default: on a terminal.")] = None,
 ) -> None:
     """Answer a prompt on a canvas of the predicted length.
 
@@ -40,9 +43,9 @@ def generate(
         lastword generate "Problem: Solve for n: 4n + 3 = 35. Be brief."
         lastword generate "Problem: Solve for n: 4n + 3 = 35." --recipe fast
         lastword generate "Solve for n: 4n + 3 = 35." \\
-          --model tiny-llada-instruct --chat --length survival
+          --model tiny-llada-instruct --length survival --max-new-tokens 64
         lastword generate "What is 6 x 7?" \\
-          --model GSAI-ML/LLaDA-8B-Instruct --chat --block 32
+          --model GSAI-ML/LLaDA-8B-Instruct --recipe fast --stop "Question:"
         echo "Problem: Solve for n: 4n + 3 = 35." | lastword generate --json
     """
     content, as_json = prompt_options.read(), prompt_options.as_json
@@ -54,21 +57,37 @@ def generate(
         typer.echo("lastword: --live needs a terminal and was ignored", err=True)
     exceed = prompt_options.exceed_max_seq_len
     with live_canvas(model, console, model_options.name, enabled=not as_json and live is not False) as on_step:
-        answer = lastword.generate(model, content, recipe=recipe, seed=seed, exceed_max_seq_len=exceed, on_step=on_step)
+        answer = lastword.generate(
+            model,
+            content,
+            recipe=recipe,
+            max_new_tokens=max_new_tokens,
+            stop=stop,
+            seed=seed,
+            chat=prompt_options.chat,
+            exceed_max_seq_len=exceed,
+            on_step=on_step,
+        )
     if as_json:
         typer.echo(json.dumps({"model": model_options.name, **answer.to_data()}))
         return
     typer.echo(answer.text if answer.text is not None else " ".join(map(str, answer.tokens)))
     typer.echo(
         f"[{len(answer.tokens)} tokens, {answer.horizon} slots planned, {len(answer.canvas)} used; "
-        f"{answer.cost.forward_passes} passes and {answer.cost.tokens_computed} columns, probe "
-        f"{answer.probe_cost.tokens_computed}; {answer.seconds:.2f} s. {answer.finish.value}]",
+        f"{answer.cost.forward_passes} forward passes and {answer.cost.tokens_computed} tokens computed, "
+        f"{answer.probe_cost.tokens_computed} by the probe; {answer.seconds:.2f} s; {TEMPLATE_USE[answer.chat]}. "
+        f"{answer.finish.value}]",
         err=True,
     )
     if console.is_terminal and model_options.name in EMBEDDED:
         typer.echo(NOTE.format(model_options.name), err=True)
 
 
+TEMPLATE_USE = {
+    True: "with the chat template (--no-chat: without)",
+    False: "without a chat template",
+    None: "from token ids",
+}
 QUANTILES = (0.5, 0.9, 0.95)
 
 
@@ -82,34 +101,39 @@ def _check_picture(plot: Path | None) -> None:
 def predict(
     model_options: ModelOptions,
     prompt_options: PromptOptions,
-    limit: Annotated[int | None, Option(help="Masks of the probe. Default: the model's own number.")] = None,
+    slots: options.Slots = None,
     ends: options.Ends = "document",
     interpretation: options.InterpretationName = "auto",
-    plot: Annotated[Path | None, path_option("Write the curve as a picture (PNG, SVG, PDF).")] = None,
+    plot: Annotated[Path | None, path_option("Write the survival curve as PNG, SVG or PDF.")] = None,
 ) -> None:
-    """Predict how long the answer will be, from one forward pass.
+    """Predict the length of the answer from one forward pass.
 
-    The curve shows for every number of tokens the probability that the answer is longer.
+    The survival curve shows, for every number of tokens, the probability that the answer is longer.
 
     Examples:
 
         lastword predict "Problem: Solve for n: 4n + 3 = 35. Be brief."
         lastword predict "Solve for n: 4n + 3 = 35." \\
-          --model tiny-llada-instruct --chat --plot curve.png
+          --model tiny-llada-instruct --plot curve.png
         lastword predict "What is 6 x 7?" \\
-          --model GSAI-ML/LLaDA-8B-Instruct --chat --interpretation hazard
-        echo "5 42 17" | lastword predict --ids --limit 64 --json
+          --model GSAI-ML/LLaDA-8B-Instruct --interpretation hazard
+        echo "5 42 17" | lastword predict --ids --slots 64 --json
     """
+    from lastword.prompts import prompts_in_chat, with_chat_template
+
     content = prompt_options.read()
     _check_picture(plot)
+    model = model_options.source("auto").load()
     lengths = lastword.predict_length(
-        model_options.source("auto").load(),
+        model,
         content,
-        limit=limit,
+        limit=slots,
         ends=ends,
         interpretation=interpretation,
+        chat=prompt_options.chat,
         exceed_max_seq_len=prompt_options.exceed_max_seq_len,
     )
+    (in_chat,) = prompts_in_chat(with_chat_template(model, content, prompt_options.chat))
     explanation = lengths.explanation or interpretation
     mean, tail, slots = lengths.mean.item(), lengths.tail.item(), lengths.slots
     horizon = int(lengths.mean.clamp(1, slots).ceil())
@@ -119,7 +143,8 @@ def predict(
     if prompt_options.as_json:
         data = {
             "model": model_options.name,
-            "limit": slots,
+            "slots": slots,
+            "chat": in_chat,
             "explanation": explanation,
             "expected_length": mean,
             "horizon": horizon,
@@ -136,15 +161,17 @@ def predict(
     )
     typer.echo(f"expected length {mean:.1f}, so a canvas of {horizon} (of {slots})")
     typer.echo(f"{shares}   beyond {slots}: {tail:.1%}")
-    typer.echo(f"read as {explanation}")
+    typer.echo(f"interpreted as {explanation}; {TEMPLATE_USE[in_chat]}")
     if plot is not None:
         typer.echo(f"wrote {plot}")
 
 
 def demo(
-    model: Annotated[list[str] | None, Option("--model", "-m", help="Models to show.")] = None,
-    family: Annotated[list[str] | None, Option("--family", "-f", help="Task families. Default: all.")] = None,
-    pace: Annotated[float, Option(help="Tokens per forward pass, on both canvases.")] = 2.0,
+    model: Annotated[list[str] | None, Option("--model", "-m", help="Model to show. Repeatable.")] = None,
+    family: Annotated[
+        list[str] | None, Option("--family", "-f", help="Task family to show. Repeatable. Default: all.")
+    ] = None,
+    pace: Annotated[float, Option(help="Tokens per forward pass.")] = 2.0,
     plot: Annotated[Path | None, path_option("Write the first model's curves as a picture.")] = None,
 ) -> None:
     """Predict a length, decode on the fixed canvas and on the predicted one, and compare.

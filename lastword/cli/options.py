@@ -5,18 +5,19 @@ A command has a group of options as one parameter, whose type is a dataclass of 
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from typer import Argument, BadParameter, Option
+from typer import Argument, BadParameter, CallbackParam, Option
 
 import lastword
 from lastword.errors import LastwordError, PromptError, RecipeError, SettingError
 from lastword.io.files import check_target, user_path
-from lastword.validation import MAX_SEED, MIN_SEED, check_choice, check_int
+from lastword.validation import MAX_COUNT, MAX_SEED, MAX_SLOTS, MIN_SEED, check_choice, check_int
 
 if TYPE_CHECKING:
     from lastword.engines import Engine, ModelSource
@@ -43,6 +44,24 @@ def as_seed(value: int | None) -> int | None:
     return value
 
 
+def counted(*names: str, maximum: int = MAX_SLOTS, **settings: Any) -> Any:
+    """Return a typer option whose value is a whole number from 1 to `maximum`; its error names the option."""
+
+    def check(parameter: CallbackParam, value: int | None) -> int | None:
+        if value is not None and not 1 <= value <= maximum:
+            raise SettingError(f"{parameter.opts[0]} {value} was given; give a whole number from 1 to {maximum}")
+        return value
+
+    return Option(*names, callback=check, **settings)
+
+
+def as_timeout(value: float | None) -> float | None:
+    """Return a number of seconds unchanged; raise SettingError unless it is above 0."""
+    if value is not None and not 0 < value < math.inf:
+        raise SettingError(f"--timeout {value:g} was given; give a number of seconds above 0")
+    return value
+
+
 def as_name_or_path(text: str) -> str:
     """Return a recipe's name or path unchanged; raise BadParameter if it can be neither."""
     as_path(text)
@@ -66,43 +85,54 @@ def check_replaceable(path: Path, kind: str, read: Callable[[Path], Any]) -> Non
             ) from error
 
 
-MODELS = "A checkpoint folder, a hub name, or an embedded model (lastword models)."
-DEFAULTS = f"Default: {DEFAULT_MODEL}; {CHAT_MODEL} in a chat; the preset's or the server's."
-RECIPES = "careful, fast, paper, fixed, or a JSON file; other options override it."
-LENGTHS = "default:512 (one probe, grow, stop at the end), survival (the paper), fixed:256, daedal ..."
-IDS = "The prompt is token ids, separated by spaces or commas."
-EXCEED = "Allow more tokens than the model has positions."
-INTERPRETATIONS = "Interpretation of the end signal: auto, hazard (the paper), boundary, ended-by, turn-end ..."
-CHAT_SEED = "Seed of everything random. Default: a new one for every answer."
-ENGINES = "local (this process), processes, ray (a cluster), or openai (a server with the OpenAI API)."
+MODELS = "Checkpoint folder, hub name or embedded model (see lastword models)."
+DEFAULTS = f"Default: {DEFAULT_MODEL}, or {CHAT_MODEL} for chat and serve."
+RECIPES = "careful (default), fast, paper, fixed, or a JSON file. Other options override its parts."
+LENGTHS = "Length policy: default:512 (at most 512 slots), survival (the paper), fixed:256, daedal ..."
+IDS = "Read the prompt as token ids, separated by spaces or commas."
+EXCEED = "Allow rows that are longer than the model's context."
+INTERPRETATIONS = "Interpretation of end tokens: auto, hazard (the paper), boundary, ended-by, turn-end ..."
+CHAT_SEED = "Seed of all random choices. Default: a new one for each answer."
+ENGINES = "local (this process), processes, ray (a cluster), or openai (a server)."
+IMPORTS = "Import this Python module first, for example one that registers parts. Repeatable."
 
-Device = Annotated[str, Option(help="auto, cpu, cuda, cuda:1, mps.")]
-Dtype = Annotated[str, Option(help="auto, float32, bfloat16, float16.")]
-Weights = Annotated[str | None, Option(help="fp8: quantise the layers. Default: as they are stored.")]
-Chat = Annotated[bool, Option("--chat", help="Wrap the prompt in the model's chat template.")]
+Device = Annotated[str, Option(help="auto, cpu, cuda, cuda:1 or mps.")]
+Dtype = Annotated[str, Option(help="auto, float32, bfloat16 or float16.")]
+Weights = Annotated[str | None, Option(help="fp8 quantises the layers. Default: as stored.")]
+Chat = Annotated[bool | None, Option(help="Apply the chat template to text. Default: if the model has one.")]
 RecipeName = Annotated[str | None, Option(parser=as_name_or_path, metavar="NAME|PATH", help=RECIPES)]
 Length = Annotated[str | None, Option(help=LENGTHS)]
-Temperature = Annotated[float | None, Option(help="0 chooses the most probable token.")]
-Seed = Annotated[int, Option(callback=as_seed, help="Seed of everything random.")]
-CalibrationFile = Annotated[str, Option(help="A file of lastword calibrate, auto (of the model), or none.")]
+Temperature = Annotated[float | None, Option(help="Sampling temperature; 0 takes the most likely token.")]
+MaxNewTokens = Annotated[int | None, counted(maximum=MAX_COUNT, help="Maximum number of tokens in an answer.")]
+Stop = Annotated[list[str] | None, Option(metavar="<str>", help="Text that ends an answer. Repeatable.")]
+Seed = Annotated[int, Option(callback=as_seed, help="Seed of all random choices.")]
+CalibrationFile = Annotated[str, Option(help="Calibration file, auto (that of the model) or none.")]
 InterpretationName = Annotated[str, Option(help=INTERPRETATIONS)]
-Ends = Annotated[str, Option(help="End tokens: document (the paper), or any (those of a turn, too).")]
-BatchSize = Annotated[int, Option("--rows", help="Prompts decoded at the same time.")]
-Json = Annotated[bool, Option("--json", help="Print one JSON object, for scripts.")]
+Ends = Annotated[str, Option(help="End tokens to read: document (the paper), or any (of turns, too).")]
+BatchSize = Annotated[int, counted(help="Number of prompts decoded at the same time.")]
+Limit = Annotated[int | None, counted(maximum=MAX_COUNT, help="Use the first N prompts or samples. Default: all.")]
+Slots = Annotated[int | None, counted(help="Number of slots after the prompt. Default: the model's.")]
+Timeout = Annotated[
+    float | None, Option(callback=as_timeout, help="Seconds until a request to a server fails. Default: 3600.")
+]
+Imports = Annotated[list[str] | None, Option("--import", metavar="MODULE", help=IMPORTS)]
+Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
 
 
 @dataclass(frozen=True)
 class PromptOptions:
     """The options for the prompt and for the output format."""
 
-    prompt: Annotated[str | None, Argument(help="The prompt. Without it or with '-': standard input.")] = None
-    chat: Chat = False
+    PANEL: ClassVar[str] = "Prompt"
+
+    prompt: Annotated[str | None, Argument(help="The prompt. If it is missing or '-': standard input.")] = None
+    chat: Chat = None
     ids: Annotated[bool, Option("--ids", help=IDS)] = False
     exceed_max_seq_len: Annotated[bool, Option("--exceed-max-seq-len", help=EXCEED)] = False
     as_json: Json = False
 
     def read(self) -> Any:
-        """Return the prompt: text, messages with --chat, or token ids with --ids."""
+        """Return the prompt: text, or token ids with --ids."""
         if self.chat and self.ids:
             raise PromptError("--ids and --chat were given; give text with --chat, or token ids without it")
         text = self.prompt
@@ -118,8 +148,6 @@ class PromptOptions:
         if not text:
             raise PromptError("the prompt is empty; write one as an argument or pipe it in")
         check_utf8(text, "the prompt")
-        if self.chat:
-            return [{"role": "user", "content": text}]
         try:
             return [int(word) for word in text.replace(",", " ").split()] if self.ids else text
         except ValueError as error:
@@ -131,6 +159,8 @@ class PromptOptions:
 @dataclass(frozen=True)
 class ModelOptions:
     """The options that select a model and set how it is loaded."""
+
+    PANEL: ClassVar[str] = "Model"
 
     model: Annotated[str | None, Option("--model", "-m", help=f"{MODELS} {DEFAULTS}")] = None
     device: Device = "auto"
@@ -152,67 +182,77 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class RecipeOptions:
-    """The options that select a recipe and override its parts."""
+    """The options that select a recipe and override its parts and sampling settings."""
+
+    PANEL: ClassVar[str] = "Recipe"
 
     recipe: RecipeName = None
     length: Length = None
-    unmask: Annotated[str | None, Option(help="most-confident (the default), threshold:0.9 ...")] = None
-    commit: Annotated[str | None, Option(help="never (the default), prophet, stable-margin.")] = None
-    cache: Annotated[str | None, Option(help="none (the default), prefix, dual, feature.")] = None
-    block: Annotated[int | None, Option(help="Slots per block. Default: no blocks, or 32 if needed.")] = None
-
-    @property
-    def parts(self) -> dict[str, Any]:
-        """The values that override parts of the recipe; None leaves a part unchanged."""
-        return {name: getattr(self, name) for name in ("length", "unmask", "commit", "cache", "block")}
-
-
-@dataclass(frozen=True)
-class SamplingOptions(RecipeOptions):
-    """The options of a recipe, including those for sampling."""
-
+    unmask: Annotated[str | None, Option(help="Unmask rule: most-confident (default), threshold:0.9 ...")] = None
+    commit: Annotated[str | None, Option(help="Commit rule: never (default), prophet, stable-margin.")] = None
+    cache: Annotated[str | None, Option(help="Cache: none (default), prefix, dual, feature.")] = None
+    block: Annotated[int | None, Option(help="Slots per block. Default: 32 if a part needs blocks.")] = None
     temperature: Temperature = None
-    top_p: Annotated[float | None, Option(help="Sample from this share of the probability.")] = None
+    top_p: Annotated[float | None, Option(help="Sample from tokens with this total probability.")] = None
     top_k: Annotated[int | None, Option(help="Sample from this number of tokens.")] = None
     guidance: Annotated[float | None, Option(help="Classifier-free guidance scale; 0 is off.")] = None
 
     def build(self) -> lastword.Recipe:
         """Return the recipe with the chosen parts and sampling settings."""
-        recipe = read_recipe(self.recipe).with_choices(**self.parts)
-        names = ("temperature", "top_p", "top_k", "guidance")
-        changes: dict[str, Any] = {name: value for name in names if (value := getattr(self, name)) is not None}
-        return replace(recipe, sampling=replace(recipe.sampling, **changes))
+        return self.override(read_recipe(self.recipe))
+
+    def override(self, recipe: lastword.Recipe) -> lastword.Recipe:
+        """Return a recipe with the chosen parts and sampling settings; options that are not given keep its own."""
+        parts = {name: getattr(self, name) for name in ("length", "unmask", "commit", "cache", "block")}
+        return recipe.with_choices(**parts).with_sampling(
+            temperature=self.temperature, top_p=self.top_p, top_k=self.top_k, guidance=self.guidance
+        )
 
 
 @dataclass(frozen=True)
 class ChatOptions:
     """The options that apply to every answer in a conversation; None means the default of the recipe or server."""
 
+    PANEL: ClassVar[str] = "Decoding"
+
     recipe: RecipeName = None
     length: Length = None
     temperature: Temperature = None
+    top_p: Annotated[float | None, Option(help="Sample from tokens with this total probability.")] = None
+    top_k: Annotated[int | None, Option(help="Sample from this number of tokens.")] = None
+    max_new_tokens: MaxNewTokens = None
+    stop: Stop = None
     seed: Annotated[int | None, Option(callback=as_seed, help=CHAT_SEED)] = None
-    max_tokens: Annotated[int | None, Option(min=1, help="Maximum number of tokens of an answer.")] = None
 
     def build(self) -> lastword.Recipe:
         """Return the recipe for a chat with a model in this process."""
-        return SamplingOptions(self.recipe, self.length, temperature=self.temperature).build()
+        recipe = read_recipe(self.recipe).with_choices(length=self.length)
+        return recipe.with_sampling(temperature=self.temperature, top_p=self.top_p, top_k=self.top_k)
 
 
 LOCAL, PROCESSES, RAY, OPENAI = "local", "processes", "ray", "openai"
 # The engines that support an option; with any other engine the option is rejected.
-SUPPORTED = {"workers": (PROCESSES, RAY, OPENAI), "threads": (PROCESSES, RAY), "address": (RAY,), "base_url": (OPENAI,)}
+SUPPORTED = {
+    "workers": (PROCESSES, RAY, OPENAI),
+    "threads": (PROCESSES, RAY),
+    "address": (RAY,),
+    "base_url": (OPENAI,),
+    "timeout": (OPENAI,),
+}
 
 
 @dataclass(frozen=True)
 class EngineOptions:
     """The options that select an engine; None means the engine's default."""
 
+    PANEL: ClassVar[str] = "Engine"
+
     engine: Annotated[str, Option(help=ENGINES)] = LOCAL
-    workers: Annotated[int | None, Option(help="Processes, actors or requests at once.")] = None
-    threads: Annotated[int | None, Option(help="Threads of a worker on a CPU. Default: 1.")] = None
-    address: Annotated[str | None, Option(help="Ray cluster: auto, HOST:PORT, or local.")] = None
-    base_url: Annotated[str | None, Option(help="Server, such as http://127.0.0.1:8000/v1.")] = None
+    workers: Annotated[int | None, Option(help="Number of processes, actors or simultaneous requests.")] = None
+    threads: Annotated[int | None, Option(help="Threads per worker on a CPU. Default: 1.")] = None
+    address: Annotated[str | None, Option(help="Ray cluster: auto, HOST:PORT or local.")] = None
+    base_url: Annotated[str | None, Option(help="URL of the server, such as http://host:8000/v1.")] = None
+    timeout: Timeout = None
 
     def __post_init__(self) -> None:
         check_choice("--engine", "engine", self.engine, LOCAL, PROCESSES, RAY, OPENAI)
@@ -240,7 +280,7 @@ class EngineOptions:
                     f"--weights {source.weights} was given with --engine openai, whose server has loaded "
                     "its weights: leave it out, or give it to the server"
                 )
-            return OpenAIEngine(str(self.base_url), source.name, requests=self.workers)
+            return OpenAIEngine(str(self.base_url), source.name, requests=self.workers, timeout=self.timeout)
         return LocalEngine(source.load())
 
 

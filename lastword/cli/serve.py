@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 from typer import Option
@@ -25,21 +25,27 @@ from lastword.serve.settings import (
 KEY = "LASTWORD_API_KEY"
 ENGINES = ("local", "ray")
 SERVER_PACKAGES = ("fastapi", "prometheus_client", "sse_starlette", "uvicorn")
-NAME = "The name of the model in requests. Default: the value of --model."
+NAME = "Model name in requests. Default: the value of --model."
 
 
 @dataclass(frozen=True)
 class RayOptions:
     """The options that need --engine ray: replicas, their resources and autoscaling."""
 
-    replicas: Annotated[str | None, Option(help="A number (2), or a range (1:8). Default: 1.")] = None
-    address: Annotated[str | None, Option(help="auto or HOST:PORT of a cluster. Default: a new one.")] = None
+    PANEL: ClassVar[str] = "Replicas (--engine ray)"
+
+    replicas: Annotated[str | None, Option(help="Number (2) or range (1:8) of replicas. Default: 1.")] = None
+    address: Annotated[str | None, Option(help="Ray cluster: auto or HOST:PORT. Default: a new one.")] = None
     cpus: Annotated[float | None, Option(min=0, help="CPUs per replica. Default: 1.")] = None
     gpus: Annotated[float | None, Option(min=0, help="GPUs per replica. Default: 1 if there are any.")] = None
-    routing: Annotated[str | None, Option(help="predicted (the least predicted work), or random.")] = None
-    target_load: Annotated[float | None, Option(help="Seconds of work per replica. Default: 10.")] = None
-    upscale_delay: Annotated[float | None, Option(help="Seconds before one is added. Default: 10.")] = None
-    downscale_delay: Annotated[float | None, Option(help="Seconds before one ends. Default: 120.")] = None
+    routing: Annotated[str | None, Option(help="predicted (least predicted work), or random.")] = None
+    target_load: Annotated[float | None, Option(help="Predicted seconds of work per replica. Default: 10.")] = None
+    upscale_delay: Annotated[float | None, Option(help="Seconds of load before a replica is added. Default: 10.")] = (
+        None
+    )
+    downscale_delay: Annotated[
+        float | None, Option(help="Seconds of idleness before one is removed. Default: 120.")
+    ] = None
 
     def check(self, engine: str) -> ReplicaSettings:
         """Return the settings of the Ray replicas; raise SettingError if an option is set and `engine` is not ray."""
@@ -57,24 +63,27 @@ def serve(
     limits: ServerLimits,
     ray_options: RayOptions,
     name: Annotated[str | None, Option(help=NAME)] = None,
-    host: Annotated[str, Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, Option(min=0, max=65535, help="The port; 0 takes a free one and prints it.")] = 8000,
-    key_file: Annotated[Path | None, path_option(f"One API key per line; {KEY} holds one as well.")] = None,
-    without_key: Annotated[bool, Option("--without-key", help="Allow other machines without a key.")] = False,
-    named_recipes: Annotated[bool, Option("--named-recipes", help="Accept recipes by name only.")] = False,
+    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 takes a free one and prints it.")] = 8000,
+    key_file: Annotated[Path | None, path_option(f"File with one API key per line. {KEY} holds one more.")] = None,
+    without_key: Annotated[bool, Option("--without-key", help="Accept other machines without an API key.")] = False,
+    named_recipes: Annotated[
+        bool, Option("--named-recipes", help="Reject recipes and parts that have no name.")
+    ] = False,
     recipe: options.RecipeName = None,
     calibration: options.CalibrationFile = "auto",
-    engine: Annotated[str, Option(help="local: this process; ray: replicas on a Ray cluster.")] = "local",
+    import_modules: options.Imports = None,
+    engine: Annotated[str, Option(help="local (this process) or ray (replicas on a cluster).")] = "local",
 ) -> None:
-    """Serve a model: the OpenAI API, /v1/lengths, /health, /metrics, and a page at /.
+    """Serve a model with the OpenAI API and a page to try it at /.
 
-    Needs the extra `serve`, and for replicas the extra `ray`. The first SIGTERM or Ctrl-C drains the server,
-    the second one stops it. --recipe applies to requests without a recipe.
+    Requires the extra `serve`; replicas require `ray`. The first SIGTERM or Ctrl-C drains the server, the second one
+    stops it. --recipe is the default for requests that name none.
 
     Examples:
 
         lastword serve
-        lastword serve --recipe fast --max-batch-size 32
+        lastword serve --recipe fast --batch-size 32
         LASTWORD_API_KEY=... lastword serve --host 0.0.0.0 \\
           --model GSAI-ML/LLaDA-8B-Instruct
         lastword serve --engine ray --replicas 2

@@ -29,7 +29,7 @@ EMBEDDED_LIMIT, OTHER_LIMIT = 256, 64  # slots of the fixed canvas
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CanvasComparison:
     """The answers to a prompt on both canvases, with the example that scores them if there is one."""
 
     title: str
@@ -60,13 +60,13 @@ def showcase(
     model = lastword.load(name)
     limit = EMBEDDED_LIMIT if name in EMBEDDED else OTHER_LIMIT
     questions = [question for question in _questions(name, model) if families is None or question[0] in families]
-    console.rule(f"[bold]{name}[/]  {pace:g} tokens per pass on both canvases")
-    comparisons: list[Comparison] = []
+    console.rule(f"[bold]{name}[/]  {pace:g} tokens per forward pass on both canvases")
+    comparisons: list[CanvasComparison] = []
     for number, (title, prompt, example) in enumerate(questions, 1):
         ids = tokenize_prompts(model, prompt)[0]
         text = model.tokenizer.decode(ids) if model.tokenizer else " ".join(map(str, ids))
         console.print(Panel(Text(text.rstrip()), title=f"{title} · {number}/{len(questions)}"))
-        comparisons.append(Comparison(title, prompt, example, *_answers(model, prompt, limit, recipe, console)))
+        comparisons.append(CanvasComparison(title, prompt, example, *_answers(model, prompt, limit, recipe, console)))
         answers = Table("fixed canvas", "predicted canvas", expand=True)
         pair = (comparisons[-1].fixed, comparisons[-1].predicted)
         answers.add_row(*(Text(answer.text or " ".join(map(str, answer.tokens))) for answer in pair))
@@ -108,17 +108,17 @@ def _answers(
         return lastword.generate(model, prompt, recipe=fixed_recipe, on_step=on_step), predicted
 
 
-def _costs(comparisons: Sequence[Comparison], title: str) -> Table:
+def _costs(comparisons: Sequence[CanvasComparison], title: str) -> Table:
     """Return a table with the total cost of each canvas, probes included."""
     table = Table("canvas", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=title)
-    for header in ("slots", "passes", "columns", "of fixed", "seconds", "speedup", "right"):
+    for header in ("slots", "passes", "tokens computed", "share", "seconds", "speedup", "correct"):
         table.add_column(header, justify="right")
     for column in table.columns:
         column.no_wrap = True
     fixed = [c.fixed for c in comparisons]
-    computed, seconds = _total(fixed, "tokens_computed"), sum(answer.seconds for answer in fixed)
+    computed, seconds = _total(fixed, "tokens_computed"), sum(answer.seconds_share for answer in fixed)
     for name, answers in (("fixed", fixed), ("predicted", [c.predicted for c in comparisons])):
-        own_seconds = sum(answer.seconds for answer in answers)
+        own_seconds = sum(answer.seconds_share for answer in answers)
         right = [c.is_right(answer) for c, answer in zip(comparisons, answers)]
         table.add_row(
             name,
@@ -137,7 +137,7 @@ def _total(answers: Sequence[lastword.Generation], cost: str) -> int:
     return sum(getattr(a.cost, cost) + getattr(a.probe_cost, cost) for a in answers)
 
 
-def _sandbox_note(comparisons: Sequence[Comparison]) -> str:
+def _sandbox_note(comparisons: Sequence[CanvasComparison]) -> str:
     """Return a sentence on how the code in answers was isolated for scoring; an empty text if there is no code."""
     verdicts = []
     for comparison in comparisons:

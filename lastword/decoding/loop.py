@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Generator, Iterator, Sequence, Sized
 from dataclasses import dataclass
+from typing import Any
 
 from jaxtyping import Bool
 from torch import Tensor
@@ -13,7 +15,7 @@ from lastword.canvas.tokens import PromptIds
 from lastword.decoding.forward import BatchCost, Forward, Hooks, TokenCost
 from lastword.decoding.prediction import Prediction
 from lastword.decoding.running_batch import FinishedRow, PlannedRequest, PromptQueue, RequestQueue, RunningBatch
-from lastword.decoding.sampling import RowGenerators
+from lastword.decoding.sampling import RowGenerators, check_seed, check_seeds
 from lastword.decoding.static_shapes import PhaseScheduler
 from lastword.decoding.step import CanvasLayout, StepDetails, Stepper, supports_static_shapes
 from lastword.errors import SettingError, WrongTypeError
@@ -22,7 +24,17 @@ from lastword.policies.length.policy import Plan
 from lastword.prompts import validate_prompts
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import check_common_limit, check_request, resolve_checked
-from lastword.validation import check_choice, check_int, check_list, check_type, short_repr
+from lastword.validation import (
+    MAX_COUNT,
+    MAX_SLOTS,
+    check_choice,
+    check_int,
+    check_list,
+    check_type,
+    checks_arguments,
+    is_list,
+    short_repr,
+)
 
 __all__ = ["Step", "decode"]
 
@@ -74,34 +86,45 @@ class Step:
         return self.details
 
 
+@checks_arguments()
 def decode(
     model: MaskPredictor,
     prompts: Sequence[PromptIds],
     recipe: Recipe = Recipe(),
     *,
+    max_new_tokens: int | Sequence[int | None] | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    stop: str | Sequence[str] | Sequence[Sequence[str]] | None = None,
+    seed: int | Sequence[int] = 0,
     generators: RowGenerators | None = None,
     hooks: Hooks = Hooks(),
     exceed_max_seq_len: bool = False,
     in_chat: Collection[bool | None] = (),
     max_batch_size: int | None = None,
-    max_new_tokens: Sequence[int] | None = None,
     plans: Sequence[tuple[Plan, TokenCost] | None] | None = None,
     use_cuda_graphs: bool = False,
 ) -> Iterator[Step]:
     """Decode prompts of token ids and return an iterator over all steps. Each row is decoded as if it were alone.
 
     Args:
-        generators: random generators, one per prompt; by default prompt i has seed i.
+        max_new_tokens: a cap on the slots of each answer, whatever its length policy plans; one for all prompts, or a
+            list with one per prompt (None: no cap).
+        temperature: replaces the recipe's temperature, as do `top_p` and `top_k`.
+        stop: strings that end an answer and its decoding; for all prompts, or a list with a list per prompt.
+        seed: one seed per prompt, or a first seed s: prompt i gets s + i.
+        generators: random generators, one per prompt, instead of `seed`.
         hooks: functions that change logits or tokens between steps.
         exceed_max_seq_len: allow rows that are longer than the model's context.
         in_chat: whether prompts use the chat template (None: unknown); a calibration holds for one kind of prompt.
         max_batch_size: number of rows decoded together; a waiting prompt takes the place of a finished row.
-        max_new_tokens: a cap on the slots of each answer, whatever its length policy plans.
         plans: results of `plan_lengths`, one per prompt; a prompt with None is planned here.
         use_cuda_graphs: replay steps as CUDA graphs if the device and the recipe's parts allow it.
     """
     check_model(model)
     recipe = check_request("decode", recipe, in_chat, exceed_max_seq_len)
+    recipe = recipe.with_sampling(temperature=temperature, top_p=top_p, top_k=top_k)
     Hooks.check("decode", hooks)
     check_choice("decode", "use_cuda_graphs", use_cuda_graphs, True, False)
     if generators is not None:
@@ -115,35 +138,80 @@ def decode(
                 "leave either out"
             )
     prompts = validate_prompts(prompts, model.ids)
-    if max_new_tokens is not None:
-        check_list("decode", "max_new_tokens", max_new_tokens, "a list of whole numbers, one per prompt")
-        for cap in max_new_tokens:
-            check_int("decode", "max_new_tokens", cap, minimum=1)
-        _check_count("max_new_tokens", max_new_tokens, prompts)
+    count = len(prompts)
+    caps = caps_per_prompt("decode", max_new_tokens, count)
+    stops = stops_per_prompt("decode", stop, count, model)
+    seeds = seeds_per_prompt("decode", seed, count)
     if plans is not None:
         _check_plans(plans)
-        _check_count("plans", plans, prompts)
+        check_count("plans", plans, count)
     if generators is not None:
-        _check_count("generators", generators, prompts)
+        check_count("generators", generators, count)
     check_common_limit(recipe, model, [len(prompt) for prompt in prompts], exceed_max_seq_len)
     return decode_prompts(
         model,
         prompts,
         recipe,
-        generators or RowGenerators(range(len(prompts)), model.device),
+        generators or RowGenerators(seeds, model.device),
         hooks=hooks,
         exceed_max_seq_len=exceed_max_seq_len,
         in_chat=in_chat,
         max_batch_size=max_batch_size,
-        max_new_tokens=max_new_tokens,
+        max_new_tokens=caps,
+        stop=stops,
         plans=plans,
         use_cuda_graphs=use_cuda_graphs,
     )
 
 
-def _check_count(name: str, values: Sized, prompts: Sized) -> None:
-    if len(values) != len(prompts):
-        raise SettingError(f"{len(values)} {name} were given for {len(prompts)} prompts; give one each")
+def caps_per_prompt(owner: str, value: int | Sequence[int | None] | None, count: int) -> list[int] | None:
+    """Return a cap per prompt, MAX_SLOTS where there is none; None if no prompt has one."""
+    if value is None:
+        return None
+    values = [value] * count if isinstance(value, int) else value
+    check_list(owner, "max_new_tokens", values, "a whole number, or a list with one per prompt")
+    check_count("max_new_tokens", values, count)
+    for cap in values:
+        if cap is not None:
+            check_int(owner, "max_new_tokens", cap, minimum=1, maximum=MAX_COUNT)
+    return [min(cap or MAX_SLOTS, MAX_SLOTS) for cap in values] if any(values) else None
+
+
+def stops_per_prompt(owner: str, value: Any, count: int, model: MaskPredictor) -> list[tuple[str, ...]] | None:
+    """Return the stop strings of each prompt, given for all or per prompt; None if there are none."""
+    values = [value] if isinstance(value, str) else value
+    if values is None or (is_list(values) and not values):
+        return None
+    check_list(owner, "stop", values, "text, or a list of texts")
+    per_prompt = [[item] if isinstance(item, str) else item for item in values]
+    if all(isinstance(item, str) for item in values):
+        per_prompt = [values] * count
+    for texts in per_prompt:
+        if not is_list(texts) or not all(isinstance(text, str) and text for text in texts):
+            raise WrongTypeError(
+                f"{owner}(stop={short_repr(value)}) was given; give text, a list of texts, or a list with a list of "
+                "texts per prompt, none of them empty"
+            )
+    check_count("lists of stop strings", per_prompt, count)
+    if model.tokenizer is None:
+        raise SettingError(f"{owner}(stop={short_repr(value)}) was given, which needs a model with a tokenizer")
+    return [tuple(texts) for texts in per_prompt]
+
+
+def seeds_per_prompt(owner: str, seed: int | Sequence[int], count: int) -> list[int]:
+    """Return one seed per prompt: the given list, or consecutive seeds that begin with the given number."""
+    if hasattr(seed, "__index__") and not getattr(seed, "ndim", 0):
+        first = check_seed(owner, seed)
+        return [check_seed(owner, first + row) for row in range(count)]
+    seeds = check_seeds(owner, "seed", seed, "a whole number, or a list with one for each prompt")
+    check_count("seeds", seeds, count)
+    return seeds
+
+
+def check_count(name: str, values: Sized, count: int) -> None:
+    """Raise SettingError unless there is one value per prompt."""
+    if len(values) != count:
+        raise SettingError(f"{len(values)} {name} were given for {count} prompts; give one each")
 
 
 def _check_plans(plans: Sequence[object]) -> None:
@@ -168,6 +236,7 @@ def decode_prompts(
     in_chat: Collection[bool | None] = (),
     max_batch_size: int | None = None,
     max_new_tokens: Sequence[int] | None = None,
+    stop: Sequence[tuple[str, ...]] | None = None,
     plans: Sequence[tuple[Plan, TokenCost] | None] | None = None,
     use_cuda_graphs: bool = False,
 ) -> Iterator[Step]:
@@ -175,7 +244,7 @@ def decode_prompts(
     longest = max(map(len, prompts))
     recipe = resolve_checked(recipe, model, longest, in_chat=in_chat, exceed_max_seq_len=exceed_max_seq_len)
     batch_size = min(max_batch_size or len(prompts), len(prompts))
-    queue = PromptQueue(model, recipe, prompts, generators, batch_size, max_new_tokens, plans, exceed_max_seq_len)
+    queue = PromptQueue(model, recipe, prompts, generators, batch_size, max_new_tokens, stop, plans, exceed_max_seq_len)
     yield from decode_steps(
         model,
         recipe,
@@ -217,6 +286,7 @@ def decode_steps(
     if is_static:
         scheduler = PhaseScheduler(stepper, model, use_cuda_graphs=use_cuda_graphs, pool_tokens=pool_tokens)
     try:
+        start = time.perf_counter()
         while batch.admit():
             forward.generators, requests, before = batch.generators, tuple(batch.requests), batch.state
             details: StepDetails | None
@@ -225,6 +295,7 @@ def decode_steps(
             else:
                 batch.state, details = scheduler(before, batch.phases, requests)
             batch.sync_phases()
+            batch.add_seconds(time.perf_counter() - start)
             request_ids = batch.request_ids
             yield Step(
                 before.clock,
@@ -237,6 +308,7 @@ def decode_steps(
                 details,
                 scheduler.graph_fallbacks if scheduler else 0,
             )
+            start = time.perf_counter()  # what the caller does with a step does not count
     finally:
         if scheduler is not None:
             scheduler.close()

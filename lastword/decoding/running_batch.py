@@ -14,11 +14,12 @@ from torch import Tensor
 from lastword.canvas.canvas import Canvas, Clock, tree_map, tree_to
 from lastword.canvas.columns import Columns
 from lastword.canvas.tokens import PromptIds, TokenIds
+from lastword.decoding.detokenizer import decided_prefix, find_stop
 from lastword.decoding.forward import BatchCost, Forward, Hooks, PassInputs, TokenCost
 from lastword.decoding.prediction import Prediction, invalid_logits_error
 from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.decoding.step import BatchState, CanvasLayout, Phase, check_canvas, phase_of
-from lastword.models.base import MaskPredictor
+from lastword.models.base import MaskPredictor, decode_text
 from lastword.policies.length.policy import Plan, check_plan
 from lastword.policies.unmask.rule import stuck_error
 from lastword.recipe.recipe import Recipe
@@ -51,6 +52,7 @@ class PromptQueue(RequestQueue):
     generators: RowGenerators
     max_batch_size: int
     max_new_tokens: Sequence[int] | None = None
+    stop: Sequence[tuple[str, ...]] | None = None
     plans: Sequence[tuple[Plan, TokenCost] | None] | None = None
     exceed_max_seq_len: bool = False
 
@@ -79,7 +81,13 @@ class PromptQueue(RequestQueue):
             )
             plans |= dict(zip(unplanned, computed))
         requests = [
-            PlannedRequest(index, self.prompts[index], *planned, self.generators.select([index]))
+            PlannedRequest(
+                index,
+                self.prompts[index],
+                *planned,
+                self.generators.select([index]),
+                self.stop[index] if self.stop else (),
+            )
             for index, planned in plans.items()
             if planned is not None
         ]
@@ -102,6 +110,9 @@ class FinishedRow:
     lengths: LengthDistribution | None
     probe_cost: TokenCost
     cost: TokenCost
+    seconds: float = 0.0  # of all steps in which the row ran, its admission included
+    seconds_share: float = 0.0  # the same, the seconds of a step divided equally among its rows
+    stop_reason: str | None = None  # the stop string that ended the answer
 
 
 class RunningBatch:
@@ -120,6 +131,7 @@ class RunningBatch:
         self._model, self._recipe, self._queue = model, recipe, queue
         self._layout, self._hooks = layout, hooks
         self._running: list[PlannedRequest | None] = [None] * max_batch_size
+        self._seconds, self._shares = [0.0] * max_batch_size, [0.0] * max_batch_size
         self.requests: list[PlannedRequest] = []  # the latest request of every row
         self.state: BatchState
         self.phases: list[Phase] = []
@@ -153,6 +165,7 @@ class RunningBatch:
     def _start(self, rows: list[int], requests: list[PlannedRequest]) -> None:
         for row, request in zip(rows, requests):
             self._running[row] = request
+            self._seconds[row] = self._shares[row] = 0.0
         device, is_first = self._model.device, not self.requests
         if is_first:  # rows without a request hold a copy of the first request, ended below
             self.requests = requests + requests[:1] * (len(self._running) - len(requests))
@@ -189,12 +202,20 @@ class RunningBatch:
             if phase is Phase.NO_CHOICE:
                 raise stuck_error(self._recipe.unmask, row, int(self.state.clock.step[row]))
 
+    def add_seconds(self, seconds: float) -> None:
+        """Add the seconds of a step, admission included, to every row that is running."""
+        running = [row for row, request in enumerate(self._running) if request is not None]
+        for row in running:
+            self._seconds[row] += seconds
+            self._shares[row] += seconds / len(running)
+
     def evict_finished(self) -> tuple[FinishedRow, ...]:
-        """Free the rows that have finished and return their results, on the CPU."""
+        """Free the rows that have finished or contain a stop string, and return their results, on the CPU."""
+        stops = {row: match for row, request in enumerate(self._running) if (match := self._find_stop(row, request))}
         finished = {
             row: request
             for row, (phase, request) in enumerate(zip(self.phases, self._running))
-            if phase is Phase.DONE and request is not None
+            if request is not None and (phase is Phase.DONE or row in stops)
         }
         if not finished:
             return ()
@@ -204,6 +225,7 @@ class RunningBatch:
         self._layout.check(canvas, self._recipe)
         for row in finished:
             self._running[row] = None
+        self._free([row for row in stops if self.phases[row] is not Phase.DONE])
         return tuple(
             FinishedRow(
                 request.request_id,
@@ -212,9 +234,21 @@ class RunningBatch:
                 request.plan.lengths,
                 request.probe_cost,
                 cost.row(index),
+                self._seconds[row],
+                self._shares[row],
+                stops.get(row),
             )
-            for index, request in enumerate(finished.values())
+            for index, (row, request) in enumerate(finished.items())
         )
+
+    def _find_stop(self, row: int, request: PlannedRequest | None) -> str | None:
+        """Return the stop string that the decided text of a row contains, or None."""
+        if request is None or not request.stop or self._model.tokenizer is None:
+            return None
+        token_ids = decided_prefix(self.state.canvas.answer_ids(row), self._model.ids)
+        text = decode_text(self._model.tokenizer, token_ids)
+        match = find_stop(text, request.stop)
+        return None if match is None else match[1]
 
 
 RESERVED_QUANTILE = 0.9  # memory is reserved for this quantile of the predicted length
@@ -267,6 +301,7 @@ class PlannedRequest:
     plan: Plan  # of one row
     probe_cost: TokenCost
     generators: RowGenerators  # of one row
+    stop: tuple[str, ...] = ()  # strings that end the answer
 
     @cached_property
     def reserved_slots(self) -> int:

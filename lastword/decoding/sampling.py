@@ -117,8 +117,8 @@ class Sampling(Part):
     """
 
     name = "sampling"
-    cost_summary = "nothing; guidance doubles the tokens"
-    source = "LLaDA (Nie et al., 2025), Dream (Ye et al., 2025)"
+    cost_summary = "nothing; guidance doubles the tokens computed"
+    source = "LLaDA, Dream"
 
     temperature: float = checked_field(0.0, check_temperature)
     top_p: float | None = checked_field(None, check_number, above=0, maximum=1)

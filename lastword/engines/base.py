@@ -98,7 +98,7 @@ class RemoteModelInfo:
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """A prompt, the seed of its row, and an optional cap on the slots of its answer.
+    """A prompt, the seed of its row, and what ends its answer early: a cap on its slots, and stop strings.
 
     `prompt_ids` is empty if a server tokenizes the prompt; local workers do not read `prompt_text`.
     """
@@ -107,6 +107,7 @@ class GenerationRequest:
     seed: int
     max_new_tokens: int | None = None  # None: no cap besides the recipe's
     prompt_text: str | tuple[dict[str, str], ...] | None = None  # text or chat messages
+    stop: tuple[str, ...] = ()  # strings that end the answer
     plan: tuple[Plan, TokenCost] | None = field(default=None, repr=False, compare=False)  # with its probe cost
 
 
@@ -159,7 +160,7 @@ def empty_details(prompt_tokens: int, finish: str = TOO_LONG) -> ReplyDetails:
     """Return the details of a reply to a request that was not decoded: lengths and costs are 0."""
     no_cost = TokenCost(0, 0, 0)
     sizes = {"prompt_tokens": prompt_tokens, "horizon": 0, "expected_length": None, "tail": None, "length": 0}
-    costs = {"probe_cost": no_cost, "cost": no_cost, "seconds": 0.0, "rows": 1, "batch_seconds": 0.0}
+    costs = {"probe_cost": no_cost, "cost": no_cost, "seconds": 0.0, "rows": 1, "seconds_share": 0.0}
     return {**sizes, **costs, "finish": finish, "shortened": False}
 
 

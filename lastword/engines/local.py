@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, islice
-from typing import Any
 
 from lastword.api import Generation, generate_ids
 from lastword.decoding.forward import TokenCost
@@ -49,7 +48,6 @@ class LocalEngine:
 
     def __init__(self, model: MaskPredictor) -> None:
         self.model = model
-        self.on_reply: Callable[[Any, ReplyDetails], None] | None = None  # called with the key as each answer finishes
         self.on_step: Callable[[Step], None] | None = None  # called after each step on a CPU
 
     @cached_property
@@ -58,19 +56,21 @@ class LocalEngine:
         return ModelInfo.from_model(self.model)
 
     def generate(self, requests: Requests[Key], recipe: Recipe, *, max_batch_size: int) -> Replies[Key]:
-        """Yield replies batch by batch, shortest prompts first.
+        """Yield each reply as soon as its answer is finished, shortest prompts first.
 
-        A batch has up to `QUEUE_FACTOR * max_batch_size` requests, and a waiting request takes the place of a
-        finished row. `fit_context` shortens canvases that exceed the context length. If a batch fails, its
-        halves are decoded, then their halves, until only the requests that cause the failure fail.
+        A queue has up to `QUEUE_FACTOR * max_batch_size` requests, and a waiting request takes the place of a
+        finished row. `fit_context` shortens canvases that exceed the context length. If decoding fails, the halves of
+        the unanswered requests are decoded, then their halves, until only the requests that cause the failure fail.
         """
+        shared = {"rows": min(max_batch_size, len(requests)), **environment(self.model)}
         for fitted, batch in self._batches(requests, recipe, max_batch_size * QUEUE_FACTOR):
             if fitted is not None:
-                yield self._decode(batch, fitted, max_batch_size, shortened=fitted != recipe)
+                shared["shortened"] = fitted != recipe
+                for reply in self._decode(batch, fitted, max_batch_size):
+                    yield [replace(reply, details=reply.details | shared)]
                 continue
-            shared = environment(self.model)
             yield [
-                GenerationReply(key, "", empty_details(len(request.prompt_ids)) | shared)
+                GenerationReply(key, "", empty_details(len(request.prompt_ids)) | shared | {"shortened": False})
                 for key, request in batch.items()
             ]
 
@@ -110,47 +110,38 @@ class LocalEngine:
             while batch := {key: requests[key] for key in islice(keys, size)}:
                 yield fitted, batch
 
-    def _decode(
-        self, batch: Requests[Key], recipe: Recipe, max_batch_size: int, *, shortened: bool
-    ) -> list[GenerationReply[Key]]:
-        """Return the replies to one batch; if it fails, decode its halves separately, down to single requests."""
-        keys, requests = list(batch), list(batch.values())
-
-        def notify(row: int, generation: Generation) -> None:
-            if self.on_reply is not None:
-                self.on_reply(keys[row], _details(generation))
-
+    def _decode(self, batch: Requests[Key], recipe: Recipe, max_batch_size: int) -> Iterator[GenerationReply[Key]]:
+        """Yield the replies to a batch; if it fails, decode the halves of its rest, down to single requests."""
+        keys, requests, answered = list(batch), list(batch.values()), set[int]()
         reason = ""
         for _ in range(1 if len(batch) > 1 else MAX_ATTEMPTS):
             try:
-                generations = generate_ids(
+                for row, generation in generate_ids(
                     self.model,
                     [request.prompt_ids for request in requests],
                     recipe,
                     [request.seed for request in requests],
                     max_batch_size=max_batch_size,
                     max_new_tokens=[request.max_new_tokens for request in requests],
+                    stop=[request.stop for request in requests],
                     plans=[request.plan for request in requests],
                     on_step=self.on_step if self.model.device.type == "cpu" else None,
-                    on_answer=notify,
-                )
+                ):
+                    answered.add(row)
+                    yield GenerationReply(keys[row], generation.text or "", _details(generation))
+                return
             except RUN_ERRORS:
                 raise
             except Exception as error:  # user-defined parts, models and tokenizers may raise any error
                 reason = error_text(error)
-                continue
-            seconds = round(max(generation.seconds for generation in generations), 6)
-            shared = {"rows": len(batch), "batch_seconds": seconds, "shortened": shortened, **environment(self.model)}
-            return [
-                GenerationReply(key, generation.text or "", _details(generation) | shared)
-                for key, generation in zip(keys, generations)
-            ]
+        rest = [key for row, key in enumerate(keys) if row not in answered]
         if len(keys) == 1:
-            details = empty_details(len(requests[0].prompt_ids), FAILED) | {"shortened": shortened}
-            return [GenerationReply(keys[0], "", details, f"{reason} (tried {MAX_ATTEMPTS} times alone)")]
-        half = (len(keys) + 1) // 2
-        parts = ({key: batch[key] for key in part} for part in (keys[:half], keys[half:]))
-        return [reply for part in parts for reply in self._decode(part, recipe, max_batch_size, shortened=shortened)]
+            details = empty_details(len(requests[0].prompt_ids), FAILED)
+            yield GenerationReply(keys[0], "", details, f"{reason} (tried {MAX_ATTEMPTS} times alone)")
+            return
+        half = (len(rest) + 1) // 2
+        for part in filter(None, (rest[:half], rest[half:])):
+            yield from self._decode({key: batch[key] for key in part}, recipe, max_batch_size)
 
 
 def fit_context(recipe: Recipe, model: MaskPredictor, prompt_tokens: int) -> Recipe | None:
@@ -169,9 +160,11 @@ def error_text(error: BaseException) -> str:
 
 def _details(generation: Generation) -> ReplyDetails:
     details = generation.to_data() | {"probe_cost": generation.probe_cost, "cost": generation.cost}
-    for name in ("text", "tokens", "recipe"):
+    for name in ("text", "tokens", "recipe", "chat"):
         del details[name]
-    return details | {"length": len(generation.tokens)}
+    if generation.stop_reason is None:
+        del details["stop_reason"]
+    return details | {"length": len(generation.tokens), "seconds_share": round(generation.seconds_share, 6)}
 
 
 @dataclass(frozen=True)

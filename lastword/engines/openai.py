@@ -32,12 +32,12 @@ from lastword.errors import EngineError, SettingError, import_extra
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.wrappers import combined_traits
 from lastword.recipe.recipe import Recipe
-from lastword.validation import MAX_SLOTS, check_int
+from lastword.validation import MAX_SLOTS, check_int, check_number
 from lastword.version import __version__
 
 API_KEY = "LASTWORD_API_KEY"  # the only environment variable whose value is sent to the server
 MAX_RETRIES = 8  # per request, if the server is busy or cannot be reached
-READ_TIMEOUT, CONNECT_TIMEOUT = 3600.0, 10.0
+TIMEOUT, CONNECT_TIMEOUT = 3600.0, 10.0  # seconds
 TOO_LONG_CODE = "context_length_exceeded"
 MALFORMED = (LookupError, TypeError, ValueError)  # errors raised when a response has an unexpected format
 Value = TypeVar("Value")
@@ -46,18 +46,21 @@ Value = TypeVar("Value")
 class OpenAIEngine:
     """Sends requests to a server with the OpenAI API, up to `requests` at once (by default `max_batch_size`).
 
-    If the server rejects a request, only that request fails. If the server cannot be reached, or rejects the
-    API key, the run stops.
+    If the server rejects a request, or does not answer it within `timeout` seconds (by default 3600), only that
+    request fails. If the server cannot be reached, or rejects the API key, the run stops.
     """
 
-    def __init__(self, base_url: str, name: str, *, requests: int | None = None) -> None:
+    def __init__(self, base_url: str, name: str, *, requests: int | None = None, timeout: float | None = None) -> None:
         if requests is not None:
             check_int("OpenAIEngine", "requests", requests, minimum=1, maximum=MAX_WORKERS)
+        if timeout is not None:
+            check_number("OpenAIEngine", "timeout", timeout, above=0)
         if not base_url.startswith(("http://", "https://")):
             raise SettingError(
                 f"--base-url {base_url} was given; it starts with http:// or https://, usually ends with /v1"
             )
         self.base_url, self.name, self.requests = base_url.rstrip("/"), name, requests
+        self.timeout = timeout or TIMEOUT
         self._openai = openai = import_extra("openai", "client", "--engine openai")
         # The client would take these headers from environment variables that are meant for OpenAI only.
         no_headers: Any = {name: openai.Omit() for name in ("OpenAI-Organization", "OpenAI-Project")}
@@ -65,7 +68,7 @@ class OpenAIEngine:
             base_url=self.base_url,
             api_key=os.environ.get(API_KEY) or "none",  # the client requires a key
             max_retries=MAX_RETRIES,
-            timeout=openai.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT),
+            timeout=openai.Timeout(None, connect=CONNECT_TIMEOUT),
             default_headers=no_headers,
         )
         self._loop = asyncio.new_event_loop()
@@ -120,7 +123,7 @@ class OpenAIEngine:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     async def _find_model(self) -> RemoteModelInfo:
-        client = self._client.with_options(max_retries=2)
+        client = self._client.with_options(max_retries=2, timeout=CONNECT_TIMEOUT)
         try:
             body, _ = await self._call(client.models.with_raw_response.list)
             entries = {str(entry["id"]): entry for entry in body["data"]}
@@ -159,22 +162,27 @@ class OpenAIEngine:
         resource = self._client.chat.completions if isinstance(prompt, tuple) else self._client.completions
         hardware = f"{self.model_info.hardware}, behind {self.base_url}"[:1_000]
         details = empty_details(len(request.prompt_ids)) | {"hardware": hardware, "versions": {"lastword": __version__}}
-        details["batch_seconds"] = None  # unknown: the server decodes other requests at the same time
+        details["seconds_share"] = None  # unknown: the server decodes other requests at the same time
         try:
-            body, seconds = await self._call(resource.with_raw_response.create, **self._body(request, recipe))
+            call = self._call(resource.with_raw_response.create, **self._body(request, recipe))
+            body, seconds = await asyncio.wait_for(call, self.timeout)
             answered = {"seconds": round(seconds, 6), "horizon": combined_traits(recipe.length).upper_bound}
-            return self._read(GenerationReply(key, "", details | answered), body)
+            return self._read(GenerationReply(key, "", details | answered), body, request.stop)
         except self._openai.APIStatusError as error:
             if error.code == TOO_LONG_CODE:
                 return GenerationReply(key, "", details)
             reason = " ".join(str(error).split())[:500]
             return GenerationReply(key, "", {}, f"the server rejected the request: {reason}")
+        except asyncio.TimeoutError:
+            return GenerationReply(key, "", {}, f"the server did not answer within {self.timeout:g} s; see --timeout")
         except MALFORMED as error:
             return GenerationReply(key, "", {}, f"the server's answer is malformed ({error!r:.200})")
 
     def _body(self, request: GenerationRequest, recipe: Recipe) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self.name, "seed": request.seed}
         limit = request.max_new_tokens
+        if request.stop:
+            body["stop"] = list(request.stop)
         if isinstance(request.prompt_text, tuple):
             body["messages"] = list(request.prompt_text)
         else:
@@ -186,7 +194,7 @@ class OpenAIEngine:
             limit = min(limit or MAX_SLOTS, combined_traits(recipe.length).upper_bound)
         return body if limit is None else body | {"max_tokens": limit}
 
-    def _read(self, reply: GenerationReply[Key], body: dict[str, Any]) -> GenerationReply[Key]:
+    def _read(self, reply: GenerationReply[Key], body: dict[str, Any], stop: tuple[str, ...]) -> GenerationReply[Key]:
         """Return `reply` with the text and the details from a response; raise one of MALFORMED if they are missing."""
         (choice,), usage = body["choices"], body.get("usage") or {}
         text = choice["message"]["content"] if "message" in choice else choice["text"]
@@ -199,7 +207,10 @@ class OpenAIEngine:
             "cost": None,
             "probe_cost": None,
         }
+        if choice.get("stop_reason") in stop:  # vLLM reports which stop string it was
+            details |= {"finish": "stopped", "stop_reason": choice["stop_reason"]}
         if self.model_info.is_lastword and (report := choice.get("lastword")):
+            details["finish"] = "stopped" if report.get("ended_by") == "stop" else details["finish"]
             details |= {
                 "horizon": report["horizon"],
                 "expected_length": report["predicted_length"],

@@ -3,6 +3,9 @@
 The harness makes prompts, defines stop strings, and filters and scores answers. This package decodes, records
 and resumes, as for every task. The harness's cache of answers is never used, because its key does not contain
 the model. Programs in answers run in the sandbox of this package only.
+
+The harness has no plug-ins for models, so `python -m lastword.evaluate.harness` runs its command line with the model
+`lastword` and the embedded tasks added.
 """
 
 from __future__ import annotations
@@ -14,9 +17,10 @@ from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from lastword.errors import ExtraError, TaskError, install_command
+from lastword.errors import ExtraError, LastwordError, TaskError, install_command
 from lastword.evaluate.code import DREAM_VERSION, isolated_code, needed_code, run_tests
 from lastword.evaluate.records import Fields
 from lastword.evaluate.tasks import Sample, Task
@@ -151,25 +155,33 @@ def harness_tasks(
     chat: bool = False,
     score: str | None = None,
     dream_code: bool = False,
+    include_path: Sequence[Path] = (),
+    data: Mapping[str, Path] = MappingProxyType({}),
 ) -> list[Task]:
     """Return tasks by name; a group is divided into its tasks, `bbh` into 27.
 
     `shots` replaces the number of examples in a prompt. With `chat`, prompts are conversations with a turn per
     example, for the tokenizer's chat template. `score` selects another "metric,filter" of the task. `dream_code`
     extracts programs from HumanEval answers as Dream's authors do; in tasks for base models, answers are then not
-    cut at stop strings. Datasets are read from the Hugging Face hub or its local cache.
+    cut at stop strings. `include_path` has folders with further tasks, as in the harness. Datasets are read from
+    `data`, a file or folder by name of a task (`local_dataset`), else from the Hugging Face hub or its local cache.
     """
-    manager = task_manager(tuple(names))
+    manager = task_manager(tuple(names), tuple(include_path))
     tasks: list[Task] = []
     for name in dict.fromkeys(names):
+        source = data.get(name)
+        advice = "give a local copy with --data, or make the dataset available in the local cache or on the hub"
+        if source is not None:
+            advice = f"the task needs the splits and fields of its dataset, which {source} may lack"
         try:
-            with _quiet(), isolated_code():
+            with _quiet(), isolated_code(), local_dataset(source):
                 loaded = manager.load(name)["tasks"]
+        except LastwordError:
+            raise
         except Exception as error:  # a task runs third-party code and downloads data
             reason = str(error).splitlines()[0] if str(error) else "no reason given"
             raise TaskError(
-                f"task {name!r} of lm-evaluation-harness cannot be loaded ({type(error).__name__}: "
-                f"{reason}); its dataset must be in the local cache, or the hub reachable"
+                f"task {name!r} of lm-evaluation-harness cannot be loaded ({type(error).__name__}: {reason}); {advice}"
             ) from error
         options: dict[str, Any] = {"shots": shots, "chat": chat, "score": score, "dream_code": dream_code}
         tasks += [HarnessTask(task, name, **options) for task in loaded.values()]
@@ -179,8 +191,61 @@ def harness_tasks(
     return tasks
 
 
+DATA_SUFFIXES = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
+SPLITS = ("train", "validation", "test")
+
+
+@contextmanager
+def local_dataset(source: Path | None) -> Iterator[None]:
+    """Load the dataset of every task from a file or folder inside the context (None: as usual).
+
+    A file is the test split. A folder has a file per split, such as `test.jsonl`, or a file or folder per
+    configuration of the dataset, such as `boolean_expressions.jsonl` for BBH.
+    """
+    import datasets
+
+    if source is None:
+        yield
+        return
+    if not source.exists():
+        raise TaskError(f"there is no file or folder {source}; give a copy of the task's dataset")
+    original = datasets.load_dataset
+
+    def load(path: str, name: str | None = None, **settings: Any) -> Untyped:
+        files = dataset_files(source, name)
+        kinds = {DATA_SUFFIXES[file.suffix] for file in files.values()}
+        if len(kinds) != 1:
+            expected = " or ".join(f"{name or 'test'}{suffix}" for suffix in DATA_SUFFIXES)
+            raise TaskError(f"{source} has no data of {path}{f', {name}' if name else ''}; give one file, {expected}")
+        loaded = original(kinds.pop(), data_files={split: str(file) for split, file in files.items()})
+        for split in SPLITS:  # a task asks for its examples, even if none are wanted
+            loaded.setdefault(split, next(iter(loaded.values())).select([]))
+        return loaded
+
+    datasets.load_dataset = load
+    try:
+        yield
+    finally:
+        datasets.load_dataset = original
+
+
+def dataset_files(source: Path, configuration: str | None) -> dict[str, Path]:
+    """Return the data file of each split in a file or folder, for a configuration of the dataset."""
+    if source.is_file():
+        return {"test": source} if source.suffix in DATA_SUFFIXES else {}
+    folders = [source / configuration, source] if configuration else [source]
+    for folder in folders:
+        paths = {split: [folder / f"{split}{suffix}" for suffix in DATA_SUFFIXES] for split in SPLITS}
+        files = {split: path for split in SPLITS for path in paths[split] if path.is_file()}
+        if files:
+            return files
+    alone = [source / f"{configuration}{suffix}" for suffix in DATA_SUFFIXES if configuration]
+    found = next(filter(Path.is_file, alone), None)
+    return {} if found is None else {"test": found}
+
+
 @lru_cache(maxsize=8)
-def task_manager(names: tuple[str, ...]) -> Untyped:
+def task_manager(names: tuple[str, ...], include_path: tuple[Path, ...] = ()) -> Untyped:
     """Return a task manager of the harness; raise TaskError if it lacks one of these tasks."""
 
     def not_embedded(name: str) -> str:
@@ -197,10 +262,13 @@ def task_manager(names: tuple[str, ...]) -> Untyped:
             f"{not_embedded(names[0])}; for tasks of lm-evaluation-harness: {install_command('eval')}"
         ) from error
     folder = Path(lm_eval.__file__).parent / "tasks"
+    for path in include_path:
+        if not path.is_dir():
+            raise TaskError(f"--include-path {path} is not a folder; give one with the YAML files of tasks")
     with _quiet():
-        manager = TaskManager(include_path=[folder / name for name in USUAL], include_defaults=False)
+        manager = TaskManager(include_path=[*(folder / name for name in USUAL), *include_path], include_defaults=False)
         if not set(names) <= set(manager.all_tasks):
-            manager = TaskManager()
+            manager = TaskManager(include_path=list(include_path))
     unknown = [name for name in names if name not in manager.all_tasks]
     if unknown:
         raise TaskError(
@@ -214,14 +282,16 @@ def _quiet() -> Iterator[None]:
     """Silence the harness's log and the progress bars of its libraries inside the context."""
     import datasets
 
-    logger = logging.getLogger("lm_eval")
-    level, bars = logger.level, not datasets.are_progress_bars_disabled()
-    logger.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in ("lm_eval", "huggingface_hub")]
+    levels, bars = [logger.level for logger in loggers], not datasets.are_progress_bars_disabled()
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     datasets.disable_progress_bars()
     try:
         yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels):
+            logger.setLevel(level)
         if bars:
             datasets.enable_progress_bars()
 
@@ -229,8 +299,9 @@ def _quiet() -> Iterator[None]:
 def _choose_shots(task: Untyped, shots: int | None) -> int:
     """Return the number of examples per prompt (None: the task's); raise TaskError if the task has too few."""
     default = task.config.num_fewshot or 0
-    if shots is None or shots == default:
-        return default
+    shots = default if shots is None else shots
+    if shots == 0:
+        return 0
     if default == 0:
         raise TaskError(f"{task.task_name} has no examples, and {shots} shots were given; use 0 shots")
     available = len(task.sampler.df)
@@ -267,3 +338,35 @@ def _choose_score(task: Untyped, score: str | None) -> tuple[str, str]:
         )
     metric, _, filter_name = chosen.partition(",")
     return metric, filter_name
+
+
+HARNESS_TASKS = Path(__file__).parent / "harness_tasks"  # the embedded tasks as tasks of the harness
+
+
+def main() -> None:
+    """Run the command line of lm-evaluation-harness with the model `lastword` and the embedded tasks (`tiny`)."""
+    try:
+        import lm_eval.models  # registers the harness's own models
+        import lm_eval.tasks
+        from lm_eval.__main__ import cli_evaluate
+        from lm_eval.api.registry import model_registry
+    except ImportError as error:
+        raise SystemExit(f"lastword: lm-evaluation-harness is not installed: {install_command('eval')}") from error
+
+    class TaskManager(lm_eval.tasks.TaskManager):  # type: ignore[misc]  # the harness has no types
+        """The task manager of the harness, with the embedded tasks."""
+
+        def __init__(self, *args: Any, include_path: Any = None, **settings: Any) -> None:
+            paths = include_path if isinstance(include_path, (list, tuple)) else [include_path]
+            super().__init__(*args, include_path=[HARNESS_TASKS, *filter(None, paths)], **settings)
+
+    lm_eval.tasks.TaskManager = TaskManager
+    model_registry.register("lastword", target="lastword.evaluate.harness_model:LastwordLM")
+    try:
+        cli_evaluate()
+    except LastwordError as error:
+        raise SystemExit(f"lastword: {error}") from error
+
+
+if __name__ == "__main__":
+    main()

@@ -1,20 +1,29 @@
-"""LastwordLM, which makes a model with a recipe usable as an `LM` of lm-evaluation-harness."""
+"""LastwordLM, which makes a model with a recipe usable as an `LM` of lm-evaluation-harness.
+
+`python -m lastword.evaluate.harness --model lastword --model_args pretrained=NAME,recipe=fast` uses it from the
+harness's own command line.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
+import torch
+
+from lastword.api import Model, as_model
 from lastword.engines.base import GenerationRequest
 from lastword.engines.local import LocalEngine
 from lastword.errors import ExtraError, SettingError, install_command
 from lastword.evaluate.records import Fields
 from lastword.evaluate.run import bos_token
 from lastword.evaluate.tasks import Sample
+from lastword.models.load import load
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
-from lastword.validation import check_int
+from lastword.validation import check_int, checks_arguments
 
 try:
     from lm_eval.api.model import LM
@@ -24,27 +33,86 @@ except ImportError as error:
     ) from error
 
 
+_LOG = logging.getLogger(__name__)
+
+
+def _batch_size(batch_size: int | str | None, max_batch_size: int | None) -> int:
+    """Return the number of answers that are decoded at once; on the harness's command line, `batch_size` is text."""
+    if max_batch_size is not None:
+        check_int("LastwordLM", "max_batch_size", max_batch_size, minimum=1)
+    if batch_size is None or batch_size == "auto":
+        return max_batch_size or 8
+    rows = int(batch_size) if isinstance(batch_size, str) and batch_size.isdecimal() else batch_size
+    check_int("LastwordLM", "batch_size", rows, minimum=1)
+    return int(rows)
+
+
 class LastwordLM(LM):  # type: ignore[misc]  # the harness has no types
     """A model with a recipe for `lm_eval.simple_evaluate`.
 
     The recipe alone decides how an answer is decoded: a task's `max_gen_toks` is ignored, as in the `LM` classes of
     the models' authors, and a task that requires sampling is rejected if the recipe is greedy. `log` is a list with
     a dictionary per answer: `task`, `doc_id`, horizon, costs, seconds and finish.
+
+    Args:
+        model: a loaded model, or its name or folder; on the harness's command line, `pretrained` is its name.
+        recipe: a recipe or its name. The arguments from `length` to `top_k` override parts of it, as in
+            `lastword.generate`.
+        pretrained: the name or folder of a model, instead of `model`.
+        batch_size: the number of answers that are decoded at once; "auto" means 8. The harness passes 1 by default.
+        max_batch_size: the number of answers that are decoded at once if `batch_size` is not given.
+        bos: begin each prompt with the tokenizer's BOS token.
+        seed: the seed of a row is `seed` plus the index of its sample.
+        device: as in `lastword.load`, like `dtype`, `weights` and `calibration`.
     """
 
+    @checks_arguments()
     def __init__(
-        self, model: Any, recipe: Recipe | None = None, *, max_batch_size: int = 8, bos: bool = False, seed: int = 0
+        self,
+        model: Model | None = None,
+        recipe: Recipe | str | None = None,
+        *,
+        pretrained: str | None = None,
+        batch_size: int | str | None = None,
+        max_batch_size: int | None = None,
+        bos: bool = False,
+        seed: int = 0,
+        device: str = "auto",
+        dtype: str = "auto",
+        weights: str | None = None,
+        calibration: str | None = "auto",
+        length: Any = None,
+        unmask: Any = None,
+        commit: Any = None,
+        cache: Any = None,
+        block: int | None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
     ) -> None:
         super().__init__()
-        check_int("LastwordLM", "max_batch_size", max_batch_size, minimum=1)
-        self._device = model.device  # LM.device is a read-only property
-        self.model, self.recipe = model, resolve(Recipe.coerce(recipe), model)
-        self.max_batch_size, self.seed = max_batch_size, seed
-        self._bos = bos_token(model.tokenizer) if bos else ""
+        if (model is None) == (pretrained is None):
+            raise SettingError("LastwordLM needs one model: give pretrained=NAME (or model, from Python)")
+        rows = _batch_size(batch_size, max_batch_size)
+        chosen = Recipe.coerce(recipe).with_choices(
+            length=length, unmask=unmask, commit=commit, cache=cache, block=block
+        )
+        chosen = chosen.with_sampling(temperature=temperature, top_p=top_p, top_k=top_k)
+        if device == "cuda:0" and not torch.cuda.is_available():
+            device = "auto"  # the harness gives cuda:0 by default
+        if pretrained is not None:
+            model = load(pretrained, device, dtype, calibration=calibration, weights=weights)
+        self.model: Any = as_model(cast(Model, model))
+        self._device = self.model.device  # LM.device is a read-only property
+        self.recipe, self.max_batch_size, self.seed = resolve(chosen, self.model), rows, seed
+        self._bos = bos_token(self.model.tokenizer) if bos else ""
+        self._used_template = False
         self.log: list[Fields] = []
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """Return an answer per request, cut before its first stop string, and extend `log`."""
+        if requests and self.chat_template() and not self._used_template:
+            _LOG.warning("the model has a chat template and the prompts are plain text; give --apply_chat_template")
         samples, questions = [], {}
         counts: Counter[tuple[str, int]] = Counter()
         for number, request in enumerate(requests):
@@ -85,6 +153,7 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness has no types
 
     def apply_chat_template(self, chat_history: Sequence[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """Return the text of a conversation; without a generation prompt, the answer continues its last turn."""
+        self._used_template = True
         return self.model.tokenizer.render(chat_history, continue_last=not add_generation_prompt)
 
     def chat_template(self, chat_template: bool | str = False) -> str:

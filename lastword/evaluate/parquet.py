@@ -19,7 +19,7 @@ SUFFIX = ".parquet"
 FOLDER_SUFFIX = ".records.parquet"  # of the Parquet files that are read if a folder is given
 FIELDS = {field.name for kind in (Answer, Drift) for field in fields(kind)}
 NESTED = ("probe_cost", "cost", "versions", "sandbox", "expected")
-NULLABLE = {"cost": None, "probe_cost": None, "batch_seconds": None}  # required fields that may be None
+NULLABLE = {"cost": None, "probe_cost": None}  # required fields that may be None
 MAX_BYTES = 2**31  # of uncompressed columns in a file that is read
 _to_json = cache(Recipe.to_json)
 

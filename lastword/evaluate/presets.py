@@ -7,13 +7,13 @@ paper names only tasks: prompts, shots and scores are our choice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from lastword.decoding.sampling import Sampling
 from lastword.errors import SettingError, TaskError
-from lastword.evaluate.harness import harness_tasks, task_manager
 from lastword.evaluate.tasks import Task, embedded_tasks
 from lastword.policies.length.survival import Survival
 from lastword.policies.unmask.rule import LowestEntropy, MostConfident
@@ -33,24 +33,43 @@ class Setting:
     shots: int | None = None
     score: str | None = None  # "metric,filter", as in the harness
     dream_code: bool = False  # extract programs from answers as Dream's authors do
+    include_path: tuple[Path, ...] = ()  # folders with further tasks of the harness
+    data: tuple[tuple[str, Path], ...] = ()  # local datasets by name of a task
 
     def load(self, *, split: str = "test", chat: bool = False) -> list[Task]:
         """Load the tasks with their datasets, embedded ones first."""
-        embedded, others = check_tasks(self.tasks, split)
+        from lastword.evaluate.harness import harness_tasks
+
+        embedded, others = check_tasks(self.tasks, split, self.include_path)
         if embedded and (self.shots is not None or self.score or self.dream_code):
-            raise TaskError(f"{embedded[0]} is an embedded task: it takes no examples and has one score")
+            raise TaskError(
+                f"{embedded[0]} is an embedded task, which has no few-shot examples and one score; leave out shots "
+                "(--shots), score and dream_code"
+            )
         tasks = embedded_tasks(embedded, split) if embedded else []
         if others:
-            tasks += harness_tasks(others, shots=self.shots, chat=chat, score=self.score, dream_code=self.dream_code)
+            tasks += harness_tasks(
+                others,
+                shots=self.shots,
+                chat=chat,
+                score=self.score,
+                dream_code=self.dream_code,
+                include_path=self.include_path,
+                data=dict(self.data),
+            )
         return tasks
 
 
-def check_tasks(names: Sequence[str], split: str = "test") -> tuple[list[str], list[str]]:
+def check_tasks(
+    names: Sequence[str], split: str = "test", include_path: tuple[Path, ...] = ()
+) -> tuple[list[str], list[str]]:
     """Divide names into embedded tasks and tasks of the harness; raise TaskError for unknown names and splits."""
     embedded = [name for name in names if name in ("tiny", *FAMILIES)]
     others = [name for name in names if name not in embedded]
     if others:
-        task_manager(tuple(others))
+        from lastword.evaluate.harness import task_manager
+
+        task_manager(tuple(others), include_path)
         if split != "test":
             raise TaskError(f"{others[0]} has no split {split!r}; only embedded tasks have splits other than test")
     return embedded, others
@@ -75,9 +94,9 @@ class Preset:
         settings = (replace(s, tasks=tuple(name for name in s.tasks if name in names)) for s in self.settings)
         return replace(self, settings=tuple(setting for setting in settings if setting.tasks))
 
-    def with_choices(self, **choices: Any) -> Preset:
-        """Return the preset with parts of every recipe replaced, as `Recipe.with_choices` does."""
-        settings = (replace(s, recipe=s.recipe.with_choices(**choices)) for s in self.settings)
+    def with_recipes(self, change: Callable[[Recipe], Recipe]) -> Preset:
+        """Return the preset with every recipe changed by a function."""
+        settings = (replace(setting, recipe=change(setting.recipe)) for setting in self.settings)
         return replace(self, settings=tuple(settings))
 
     def describe(self) -> str:

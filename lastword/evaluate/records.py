@@ -105,11 +105,14 @@ class Answer(BaseRecord):
     tail: Share | None = None  # probability that the answer exceeds the canvas
     probe_cost: RecordedCost | None  # None: a server reported no cost, or `cost` includes it
     cost: RecordedCost | None  # None: a server reported no cost
-    seconds: Seconds | None = None  # from the call until this row was finished
+    seconds: Seconds | None = None  # of the steps in which this row ran; before 0.2, since the start of its batch
     finish: FinishName
     length: SlotCount | None = None  # tokens of the answer, without the end token
-    rows: Annotated[int, Field(ge=1, le=10**6)]  # rows that share `batch_seconds`
-    batch_seconds: Seconds | None  # None: not measured, as other work ran on the machine
+    rows: Annotated[int, Field(ge=1, le=10**6)]  # rows decoded at once; before 0.2, rows that share `batch_seconds`
+    # The row's share of the time: the seconds of a step are divided equally among its rows. None: other work ran on
+    # the machine. Records from before 0.2 have `batch_seconds` instead.
+    seconds_share: Seconds | None = None
+    batch_seconds: Seconds | None = None
     shortened: bool = False  # the canvas was shortened to the context length
     refused: bool = False  # the program is not plain Python and, without a sandbox, was not run
     text: LongText | None = None  # None in published records
@@ -124,6 +127,13 @@ class Answer(BaseRecord):
     def tokens_computed(self) -> int:
         """The number of computed tokens, probe included; 0 if unknown."""
         return sum(cost.tokens_computed for cost in (self.cost, self.probe_cost) if cost)
+
+    @property
+    def share_of_time(self) -> float | None:
+        """The seconds that this answer took of the machine's time, or None if they were not measured."""
+        if self.seconds_share is None and self.batch_seconds is not None:
+            return self.batch_seconds / self.rows
+        return self.seconds_share
 
     @property
     def correct(self) -> bool:

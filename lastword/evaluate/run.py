@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,8 @@ from lastword.recipe.resolve import resolve
 from lastword.validation import check_int
 
 MAX_FAILURES = 32  # a run without any answer stops after this many failures
+# Answers that finish within this time are scored together, since programs in answers run in parallel.
+WRITE_SECONDS = 0.5
 
 Reply = GenerationReply[Identity]
 Questions = dict[Identity, tuple[Sample, Fields]]  # samples, and their record fields known before decoding
@@ -50,10 +53,10 @@ def evaluate(
 ) -> list[Answer]:
     """Decode, score and record the samples that the journal lacks; return the records of all samples.
 
-    Answers are scored and written batch by batch, so that a killed run can be resumed. `chat=None` uses the chat
-    template if the tokenizer has one; with `bos`, a plain prompt begins with the tokenizer's BOS token. The seed of
-    a row is `seed` plus the index of its sample. `fit_context` handles samples that exceed the context length. With
-    `timed=False`, records have no `batch_seconds`. With an `engine`, its workers decode, and `model` may be
+    Answers are scored and written within a second of their end, so that a killed run can be resumed. `chat=None` uses
+    the chat template if the tokenizer has one; with `bos`, a plain prompt begins with the tokenizer's BOS token. The
+    seed of a row is `seed` plus the index of its sample. `fit_context` handles samples that exceed the context length.
+    With `timed=False`, records have no `seconds_share`. With an `engine`, its workers decode, and `model` may be
     `engine.model_info`; the answers are the same. If samples fail, EngineError is raised after all others are recorded.
     """
     check_counts("evaluate", "max_batch_size", max_batch_size, limit)
@@ -74,14 +77,23 @@ def evaluate(
         answered = before = len(questions) - len(requests)
         progress(answered, len(questions))
         failed: list[Reply] = []
-        for batch in engine.generate(requests, recipe, max_batch_size=max_batch_size):
-            failed += [reply for reply in batch if reply.error is not None]
-            replies = [reply for reply in batch if reply.error is None]
-            if len(failed) >= MAX_FAILURES and answered == before and not replies:
-                break
-            journal.append(scorer.records(replies, questions))
-            answered += len(replies)
-            progress(answered, len(questions))
+        unwritten: list[Reply] = []
+        last_write = time.monotonic()
+        try:
+            for batch in engine.generate(requests, recipe, max_batch_size=max_batch_size):
+                failed += [reply for reply in batch if reply.error is not None]
+                unwritten += [reply for reply in batch if reply.error is None]
+                if len(failed) >= MAX_FAILURES and answered == before and not unwritten:
+                    break
+                if time.monotonic() - last_write >= WRITE_SECONDS:
+                    replies, unwritten = unwritten, []
+                    journal.append(scorer.records(replies, questions))
+                    answered += len(replies)
+                    progress(answered, len(questions))
+                    last_write = time.monotonic()
+        finally:  # an interrupted run keeps its finished answers
+            journal.append(scorer.records(unwritten, questions))
+        progress(answered + len(unwritten), len(questions))
     if failed:
         reasons = [f"{questions[r.key][0].task} {questions[r.key][0].index} ({r.error})" for r in failed[:3]]
         raise EngineError(
@@ -109,7 +121,7 @@ class Scorer:
         for sample, reply, text, score in zip(samples, replies, texts, scores):
             task = self._tasks[sample.task]
             fields = questions[reply.key][1] | self._conditions[sample.task] | reply.details
-            fields |= {} if self._timed else {"batch_seconds": None}
+            fields |= {} if self._timed else {"seconds_share": None}
             refused = hasattr(task, "refused") and bool(task.refused(sample, text))
             records.append(make_record(fields | {"text": text, "score": score, "refused": refused}))
         return records

@@ -8,7 +8,7 @@ import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Literal, TypeVar
 
@@ -16,10 +16,17 @@ from lastword.engines.base import TOO_LONG
 from lastword.engines.local import MIN_SLOTS
 from lastword.evaluate.records import IDENTITY, Answer, BaseRecord, Drift, Record
 from lastword.policies.length.fixed import Fixed
+from lastword.policies.length.policy import ModelLimits
+from lastword.policies.length.wrappers import combined_traits
 from lastword.recipe.recipe import Recipe
+from lastword.recipe.registry import RECIPES
+from lastword.recipe.resolve import default_block
 from lastword.sandbox.runner import sandbox_summary
 
-COLUMNS = ("model", "recipe", "n", "mean slots", "accuracy", "against the first", "cut", "passes", "columns", "seconds")
+COLUMNS = (
+    "model", "recipe", "n", "mean slots", "accuracy", "difference", "truncated", "forward passes", "tokens computed",
+    "seconds",
+)  # fmt: skip
 FIT_COLUMNS = ("covered", "waste")
 DRIFT_TITLE = "Change of the expected length, in slots, when it is read after some denoising steps"
 SUBJECT = ("weights", "dtype", "seed", "layout")  # answers are compared only if these agree
@@ -97,6 +104,20 @@ def paired_p(base: Sequence[bool], other: Sequence[bool]) -> float:
     return min(1.0, 2 * tail)
 
 
+def recipe_title(recipe: Recipe) -> str:
+    """Return the name and the limit of a named recipe, or the parts of any other recipe.
+
+    >>> recipe_title(Recipe(length=Fixed(256))), recipe_title(Recipe(length=Fixed(256), block=32))
+    ('fixed, 256 slots', 'fixed:256, block 32')
+    """
+    limits = ModelLimits(combined_traits(recipe.length).upper_bound)
+    for name in RECIPES:
+        named = Recipe.named(name)
+        if replace(named, length=named.length.resolved(limits), block=default_block(named)) == recipe:
+            return f"{name}, {limits.max_new_tokens} slots"
+    return recipe.label()
+
+
 def standard_error(scores: Sequence[float]) -> float:
     """Return the standard error of the mean score, with n - 1 in the variance; 0 for one score."""
     n = len(scores)
@@ -112,8 +133,8 @@ def total_cost(records: Sequence[Answer], cost: Cost) -> int | float:
 
 
 def total_seconds(records: Sequence[Answer]) -> float:
-    """Return the sum of each record's share of the seconds of its batch; unknown seconds count as 0."""
-    return math.fsum((record.batch_seconds or 0.0) / record.rows for record in records)
+    """Return the sum of each record's share of the time; unknown seconds count as 0."""
+    return math.fsum(record.share_of_time or 0.0 for record in records)
 
 
 @dataclass(frozen=True)
@@ -203,15 +224,23 @@ def recipe_table(
 ) -> Table:
     """Return a table with a row per model and recipe, which is compared with the model's first recipe.
 
-    Differences and costs are computed on the samples that both recipes answered, seconds from `timed` if it is given.
-    `titles` replaces labels of recipes. "cut" is the share of answers without an end token. With `fit`, "covered" is
-    the share of the first recipe's answers that fit the plans, and "waste" is the mean number of unused slots.
+    Differences and costs are computed on the samples that both recipes answered, seconds from `timed` if it is given;
+    the note counts the samples that are left out. `titles` replaces labels of recipes. "truncated" is the share of
+    answers without an end token. With `fit`, "covered" is the share of the first recipe's answers that fit the plans,
+    and "waste" is the mean number of unused slots.
     """
     rows, baselines = list[list[str]](), dict[str, tuple[Recipe, list[Answer]]]()
+    notes = [note]
     timed_arms = None if timed is None else _by_subject_and_recipe(timed)
     for (subject, recipe), arm in _by_subject_and_recipe(records).items():
         base_recipe, base_arm = baselines.setdefault(subject, (recipe, arm))
         base, other = on_shared_samples(base_arm, arm)
+        name = (titles or {}).get(recipe) or recipe_title(recipe)
+        if left_out := len(base_arm) + len(arm) - 2 * len(base):
+            notes.append(
+                f"{subject}, {name}: difference and costs are computed on {len(base)} samples; {left_out} others were "
+                "answered by one of the two recipes only."
+            )
         scores = [record.score for record in arm]
         difference = "" if arm is base_arm else describe_difference(base, other)
         work = [_ratio(total_cost(other, c), total_cost(base, c)) for c in ("forward_passes", "tokens_computed")]
@@ -220,9 +249,11 @@ def recipe_table(
             keys = ((subject, base_recipe), (subject, recipe))
             base, other = on_shared_samples(*(timed_arms.get(key, []) for key in keys))
         seconds = total_seconds(other)
+        if seconds and (untimed := sum(record.share_of_time is None for record in (*base, *other))):
+            notes.append(f"{subject}, {name}: {untimed} records have no seconds, because they were not measured.")
         rows.append([
             subject,
-            (titles or {}).get(recipe) or recipe.label(),
+            name,
             str(len(arm)),
             f"{sum(record.horizon for record in arm) / len(arm):.0f}",
             f"{sum(scores) / len(scores):.3f} ± {standard_error(scores):.3f}",
@@ -232,7 +263,7 @@ def recipe_table(
             _ratio(seconds, total_seconds(base)) if seconds else "",
             *((f"{fitting[0]:.1%}", f"{fitting[1]:.0f}") if fitting else ("", "") if fit else ()),
         ])  # fmt: skip
-    return Table(title, (*COLUMNS, *(FIT_COLUMNS if fit else ())), rows, note)
+    return Table(title, (*COLUMNS, *(FIT_COLUMNS if fit else ())), rows, "\n\n".join(filter(None, notes)))
 
 
 def plan_fit(base: Sequence[Answer], other: Sequence[Answer]) -> tuple[float, float] | None:

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from string import whitespace
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, Tag
 
 from lastword.errors import PromptError, import_extra
 from lastword.io.files import os_error_reason
-from lastword.io.schema import IGNORE_EXTRA, LongText, Seed, Text, parse_json, validate
-from lastword.validation import MAX_COUNT, MAX_SLOTS, short_repr
+from lastword.io.schema import IGNORE_EXTRA, LongText, Text, parse_json, validate
+from lastword.validation import MAX_COUNT, MAX_SLOTS, check_int, short_repr
 
 JSON_LINES, PARQUET = (".jsonl", ".ndjson"), (".parquet",)
 MAX_LINE_LENGTH = 64 * 2**20  # characters
@@ -61,7 +61,7 @@ AnyPrompt = Annotated[
 
 
 class PromptLine(BaseModel):
-    """A validated line of a prompt file: one prompt and its settings. Other fields are ignored."""
+    """A validated line of a prompt file with one prompt. Other fields are ignored."""
 
     model_config = IGNORE_EXTRA
 
@@ -70,8 +70,6 @@ class PromptLine(BaseModel):
     tokens: PromptIds | None = None
     id: LineId | None = None
     custom_id: LineId | None = None
-    seed: Seed | None = None
-    max_tokens: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
 
     def as_prompt(self, *, chat: bool) -> Any:
         """Return the prompt as text, token ids or messages; with `chat`, text becomes a user message."""
@@ -83,8 +81,11 @@ class PromptLine(BaseModel):
         return [item.model_dump() if isinstance(item, ChatMessage) else item for item in prompt]
 
 
-def parse_prompt_line(data: object) -> PromptLine:
-    """Validate the JSON data of a line; raise PromptError unless it has exactly one prompt."""
+Line = TypeVar("Line", bound=PromptLine)
+
+
+def parse_prompt_line(data: object, kind: type[Line]) -> Line:
+    """Return the JSON data of a line as an object of class `kind`; PromptError unless it has exactly one prompt."""
     if not isinstance(data, dict):
         raise PromptError(f'it is not an object with a "prompt": {short_repr(data)}')
     kinds = [name for name in PROMPT_FIELDS if data.get(name) is not None]
@@ -94,7 +95,7 @@ def parse_prompt_line(data: object) -> PromptLine:
     if len(kinds) > 1:
         raise PromptError(f"it has {' and '.join(kinds)}; give one of them")
     try:
-        return validate(PromptLine, data)
+        return validate(kind, data)
     except ValueError as error:
         raise PromptError(str(error)) from error
 
@@ -204,12 +205,14 @@ def _without_nulls(value: Any) -> Any:
 
 
 def read_prompts(
-    path: Path, family_field: str | None = None, *, chat: bool = False
+    path: Path, family_field: str | None = None, *, limit: int | None = None
 ) -> tuple[list[Any], list[str | None]]:
-    """Return all prompts of a file and, for each, its family: the value of `family_field`, or None.
+    """Return the first `limit` prompts of a file and, for each, its family: the value of `family_field`, or None.
 
-    With `chat`, text becomes a user message. Raise PromptError for the first line that is not a valid prompt.
+    Raise PromptError for the first line that is not a valid prompt.
     """
+    if limit is not None:
+        check_int("read_prompts", "limit", limit, minimum=1)
     suffix = path.suffix.lower()
     if suffix == ".json":
         raise PromptError(
@@ -222,16 +225,11 @@ def read_prompts(
         )
     prompts: list[Any] = []
     families: list[str | None] = []
-    for record in PromptFile(path):
+    for record in islice(PromptFile(path), limit):
         try:
             if record.error is not None:
                 raise PromptError(record.error)
-            prompts.append(parse_prompt_line(record.data).as_prompt(chat=chat))
-            if chat and not isinstance(prompts[-1][0], dict):
-                raise PromptError(
-                    "it has token ids, which cannot go through the chat template; give text or chat "
-                    "messages, or leave out --chat"
-                )
+            prompts.append(parse_prompt_line(record.data, PromptLine).as_prompt(chat=False))
             families.append(None if family_field is None else _read_family(record.data, family_field))
         except PromptError as error:
             raise PromptError(f"{record.where} of {path.name}: {error}") from error

@@ -12,7 +12,14 @@ from torch import Tensor
 from lastword.calibration import Calibration
 from lastword.canvas.tokens import TokenIds
 from lastword.errors import SettingError, WrongTypeError
-from lastword.models.base import DEFAULT_MAX_NEW_TOKENS, MAX_SEQ_LEN, TextTokenizer, check_device, check_logits
+from lastword.models.base import (
+    DEFAULT_MAX_NEW_TOKENS,
+    MAX_SEQ_LEN,
+    TextTokenizer,
+    all_columns,
+    check_device,
+    check_logits,
+)
 from lastword.models.storage import RowStorage
 from lastword.validation import check_choice, check_int, check_type, short_repr
 
@@ -65,7 +72,7 @@ class Adapter:
     def __call__(
         self,
         tokens: Tensor,  # [B, L]
-        read: Tensor,  # [B, S]
+        read: Tensor | None = None,  # [B, S]; None: all columns
         *,
         valid: Tensor | None = None,  # [B, L]
         stale: Tensor | None = None,
@@ -73,12 +80,16 @@ class Adapter:
     ) -> Tensor:  # [B, S, V]
         if storage is not None or stale is not None:
             raise SettingError("the keys and values of this model cannot be stored; decode with cache=NoCache()")
+        if read is None:
+            all_columns(tokens)  # checks the shape
         if valid is None or bool(valid.all()):
             logits = self._logits(tokens)
         elif self._takes_mask:
             logits = self._logits(tokens, attention_mask=valid.long())
         else:
             logits = self._row_by_row(tokens, valid)
+        if read is None:
+            return logits
         return logits.gather(1, read[..., None].expand(-1, -1, logits.shape[-1]))
 
     def _logits(self, tokens: Tensor, **mask: Tensor) -> Tensor:

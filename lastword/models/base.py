@@ -69,13 +69,16 @@ class MaskPredictor(Protocol):
     def __call__(
         self,
         tokens: Tensor,  # [B, L]
-        read: Tensor,  # [B, S] columns to predict
+        read: Tensor | None = None,  # [B, S] columns to predict; None: all columns
         *,
         valid: Tensor | None = None,  # [B, L] False where a column is padding; None: all valid
         stale: Tensor | None = None,  # [B, R] columns to recompute; None: all
         storage: RowStorage | None = None,  # keys and values of the columns that are not stale
     ) -> Tensor:  # [B, S, V]
-        """Return logits for the tokens at columns `read`, which must be a subset of the stale columns."""
+        """Return logits for the tokens at columns `read`, which must be a subset of the stale columns.
+
+        Decoding always passes `read`, so a model for decoding alone may require it.
+        """
         ...
 
 
@@ -135,6 +138,16 @@ def check_logits(logits: object, columns: Sequence[int], model: MaskPredictor) -
         f"the model returned {description}; it must return floating-point logits of shape ({columns[0]}, "
         f"{columns[1]}, {vocab_size} or more) on {device}"
     )
+
+
+def all_columns(tokens: Tensor) -> Tensor:  # [B, L] -> [B, L]
+    """Return the index of every column of every row, which makes a model return the logits of all columns."""
+    if not is_plain_tensor(tokens) or tokens.ndim != 2:
+        raise WrongTypeError(
+            f"a model was called with {short_repr(tokens)}; call it with a tensor of token ids [B, L], such as "
+            "torch.tensor([ids])"
+        )
+    return torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape)
 
 
 def decode_text(tokenizer: TextTokenizer | None, ids: Sequence[int]) -> str:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import torch
 
-from lastword.calibration import FILE_NAME, Calibration
+from lastword.calibration import FILE_NAME, Calibration, find_saved
 from lastword.canvas.tokens import TokenIds
 from lastword.embedded import EMBEDDED, FOLDER as EMBEDDED_FOLDER
 from lastword.errors import CheckpointError, SettingError
@@ -26,7 +26,7 @@ from lastword.models.quantize import to_float8
 from lastword.models.tokenizer import Tokenizer
 from lastword.models.toy import Toy
 from lastword.models.weights import CheckpointWeights, model_key
-from lastword.validation import check_choice, check_list, check_type, short_repr
+from lastword.validation import check_choice, check_list, check_type, checks_arguments, short_repr
 
 BUILT_IN = ("toy", *EMBEDDED)
 
@@ -35,6 +35,7 @@ HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.jinja"]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
 
+@checks_arguments()
 def load(
     name: str | Path,
     device: str | torch.device = "auto",
@@ -86,6 +87,8 @@ def load(
         model.eval()
     if lengths is not None and source is not None:
         lengths.check_model(model_key(model), source)
+    if calibration == "auto" and lengths is None:
+        lengths = find_saved(lambda: model_key(model))
     model.calibration = lengths
     return model
 

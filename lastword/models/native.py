@@ -11,7 +11,7 @@ from lastword.calibration import Calibration
 from lastword.canvas.columns import column_indices, locate
 from lastword.canvas.tokens import TokenIds
 from lastword.models.architectures import Architecture
-from lastword.models.base import DEFAULT_MAX_NEW_TOKENS
+from lastword.models.base import DEFAULT_MAX_NEW_TOKENS, all_columns
 from lastword.models.kernels import has_float8, uses_triton
 from lastword.models.kernels.fused import add_rms_norm
 from lastword.models.layers import BidirectionalTransformer, TransformerConfig, at_columns
@@ -57,9 +57,9 @@ class NativeModel(nn.Module):
             return False
         return has_float8(weight.device) or not is_float8(self.network)
 
-    def forward(self, tokens: Tensor, read: Tensor, **arguments: Any) -> Tensor:  # [B, S, V]
-        """Return logits for the tokens at columns `read`; the keyword arguments are those of `states`."""
-        return self.head(self.states(tokens, read, **arguments))
+    def forward(self, tokens: Tensor, read: Tensor | None = None, **arguments: Any) -> Tensor:  # [B, S, V]
+        """Return logits for the tokens at columns `read` (None: all); the keyword arguments are those of `states`."""
+        return self.head(self.states(tokens, all_columns(tokens) if read is None else read, **arguments))
 
     @torch.no_grad()
     def states(

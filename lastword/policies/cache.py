@@ -48,14 +48,14 @@ class Cache(Part):
 
 @dataclass(frozen=True)
 class NoCache(Cache):
-    """Recompute every column in every pass.
+    """Recompute every column in every forward pass.
 
     Exact: attention is bidirectional, so one new token affects every column.
     """
 
     name = "none"
-    cost_summary = "every column in every pass; exact"
-    source = "the plain loops of LLaDA and Dream"
+    cost_summary = "every column; exact"
+    source = "LLaDA, Dream"
     traits = CacheTraits(stores_states=False, capturable=True)
 
     def create_storage(self, canvas: Canvas) -> None:
@@ -100,7 +100,7 @@ class DualCache(BlockCache):
     """
 
     name = "dual"
-    cost_summary = "a full pass when a block starts, then the block alone"
+    cost_summary = "a full forward pass per block, then the block alone"
     source = "Fast-dLLM (Wu et al., 2025)"
     traits = CacheTraits(refreshes_by_block=True, stale_suffix=True, capturable=True)
 
@@ -118,7 +118,7 @@ class PrefixCache(BlockCache):
     """
 
     name = "prefix"
-    cost_summary = "a full pass when a block starts, then block and suffix"
+    cost_summary = "a full forward pass per block, then block and suffix"
     source = "Fast-dLLM (Wu et al., 2025)"
     traits = CacheTraits(refreshes_by_block=True, capturable=True)
 
@@ -129,7 +129,7 @@ class PrefixCache(BlockCache):
 
 @dataclass(frozen=True)
 class FeatureCache(Cache):
-    """Recompute the prompt every `prompt_interval` passes and the answer every `response_interval` passes.
+    """Recompute the prompt every `prompt_interval` and the answer every `response_interval` forward passes.
 
     dLLM-Cache (Liu et al., 2025). In between, each layer recomputes the share `update_ratio` of answer columns whose
     attention values changed most (by cosine similarity) since they were stored. The first layer recomputes all columns
@@ -145,7 +145,7 @@ class FeatureCache(Cache):
     """
 
     name = "feature"
-    cost_summary = "a full pass at intervals, in between a share of the answer in every layer"
+    cost_summary = "a full forward pass at intervals, else a share of the answer"
     source = "dLLM-Cache (Liu et al., 2025, arXiv 2506.06295)"
     traits = CacheTraits(covers_stored_columns=True)
 

@@ -52,7 +52,7 @@ class Never(CommitRule):
 
     name = "never"
     cost_summary = "nothing"
-    source = "the plain loops of LLaDA and Dream"
+    source = "LLaDA, Dream"
     traits = CommitTraits(reads_answer=False, capturable=True)
 
     def ready(self, prediction: Prediction, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B"]:
@@ -72,7 +72,7 @@ class GapRule(CommitRule):
     average; columns that the pass took from a cache are not.
     """
 
-    cost_summary = "logits of the whole answer in every pass; saves the passes after the commit"
+    cost_summary = "logits of the whole answer"
 
     measure: str = checked_field("gap", check_choice, "gap", "margin")
 
@@ -106,10 +106,10 @@ class GapRule(CommitRule):
 
 @dataclass(frozen=True)
 class Prophet(GapRule):
-    """Commit when the best tokens of the final answer lead on average by 7.5 logits, later by 5, at the end by 2.5.
+    """Commit when the best tokens of the final answer lead by a threshold, which falls in three steps.
 
-    Prophet (2025, arXiv 2508.19982). Costs the output head on the whole answer, but no pass. The final answer is
-    expected in `answer_length` slots from `answer_start`; a negative `answer_start` counts from the end of each row,
+    Prophet (2025, arXiv 2508.19982). Costs the output head on the whole answer, but no forward pass. The final answer
+    is expected in `answer_length` slots from `answer_start`; a negative `answer_start` counts from the end of each row,
     so that this region moves with a predicted length. It is clipped to the canvas, and a row without a slot in it is
     never committed. `early_threshold` applies up to the progress `early_until`, `middle_threshold` up to
     `middle_until`, then `late_threshold`.
@@ -123,7 +123,7 @@ class Prophet(GapRule):
     """
 
     name = "prophet"
-    source = "Prophet (2025, arXiv 2508.19982)"
+    source = "Prophet (arXiv 2508.19982)"
 
     early_threshold: float = checked_field(7.5, check_number, minimum=0)
     middle_threshold: float = checked_field(5.0, check_number, minimum=0)
@@ -209,12 +209,13 @@ def _checked_literals(literals: object) -> tuple[tuple[int, int], ...]:
 
 @dataclass(frozen=True)
 class StableMargin(GapRule):
-    """Commit when the best token's lead, averaged over the answer, reaches a threshold that falls with progress.
+    """Commit when the best tokens of the whole answer lead by a threshold, which falls with progress.
 
     For free-form text, which has no short final answer. It follows the abstract of SchED (arXiv 2512.02892), the only
     part of the paper that was available: margins over the full span, a smooth threshold that falls with progress, no
     training. Two choices are ours and will not reproduce the paper's numbers: the plain mean over all slots, filled or
-    not, and a line from `start_threshold` to `end_threshold`. Costs the output head on the whole answer, but no pass.
+    not, and a line from `start_threshold` to `end_threshold`. Costs the output head on the whole answer, but no forward
+    pass.
     """
 
     name = "stable-margin"

@@ -112,6 +112,28 @@ class Recipe:
         }
         return dataclasses.replace(self, **parts) if parts else self
 
+    def with_sampling(
+        self,
+        *,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        guidance: float | None = None,
+    ) -> Recipe:
+        """Return the recipe with some sampling settings replaced; None keeps the recipe's value.
+
+        With `temperature=0` the most likely token is taken, so `top_p` and `top_k` have no effect and are removed,
+        except for `Sampling(score="draw")`, whose rules compare the filtered distribution.
+        """
+        if temperature is not None:
+            Sampling(temperature=temperature)  # checks the value before it is compared with 0
+        Sampling(temperature=1.0, top_p=top_p, top_k=top_k)  # checks values that temperature 0 removes below
+        given = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "guidance": guidance}
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if temperature == 0 and self.sampling.score == "model":
+            changes |= {"top_p": None, "top_k": None}
+        return dataclasses.replace(self, sampling=dataclasses.replace(self.sampling, **changes)) if changes else self
+
     def label(self) -> str:
         """Return the length and the parts that differ from plain decoding, each as on the command line.
 

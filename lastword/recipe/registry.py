@@ -117,20 +117,19 @@ class NamedRecipe(NamedTuple):
 PLAIN: dict[str, Any] = {"unmask": MostConfident(), "commit": Never(), "cache": NoCache(), "sampling": Sampling()}
 RECIPES = {
     "careful": NamedRecipe(
-        "One token per pass on a canvas of the predicted length: no accuracy is traded for speed.",
-        PLAIN | {"length": default_length()},
+        "One token per forward pass on a canvas of the predicted length.", PLAIN | {"length": default_length()}
     ),
     "fast": NamedRecipe(
-        "The same canvas, with all confident tokens in one pass: a sixth of the estimated time for half a point of "
-        "accuracy.",
+        "The same canvas, all confident tokens in one forward pass: a sixth of the estimated time for half a point "
+        "of accuracy.",
         PLAIN | {"length": default_length(), "unmask": AboveThreshold(0.97)},  # docs/decisions/0021-fast-recipe.md
     ),
     "paper": NamedRecipe(
-        "As in the survival paper: the mean length, one token per pass, the whole answer as one block.",
+        "As in the survival paper: the mean length, one token per forward pass, one block.",
         PLAIN | {"length": Survival()},
     ),
     "fixed": NamedRecipe(
-        "As many slots as the model is made for, one token per pass: the baseline.", PLAIN | {"length": Fixed()}
+        "The baseline: as many slots as the model is made for, one token per forward pass.", PLAIN | {"length": Fixed()}
     ),
 }
 DEFAULT_RECIPE = "careful"

@@ -90,7 +90,10 @@ def resolve_checked(
     default = model.default_max_new_tokens
     slots = _slots_left(model, longest_prompt) if must_fit else default
     length = recipe.length.resolved(ModelLimits(slots, available_slots, model.calibration))
-    resolved = replace(recipe, length=length, block=default_block(recipe, length))
+    block = default_block(recipe, length)
+    if block is None and _contains_calibrated(recipe.length):
+        block = _calibrated_recipe(model, recipe).block
+    resolved = replace(recipe, length=length, block=block)
     if _contains_calibrated(recipe.length):
         _check_calibration(resolved, model, in_chat)
     if recipe.cache.traits.stores_states and not model.supports_cache:
@@ -193,26 +196,32 @@ def _check_calibration(resolved: Recipe, model: ModelProperties, in_chat: Collec
     if model.calibration is None:
         return
     model.calibration.check_model(model_key(model), "the model's calibration")
-    made_with = model.calibration.made_with
-    if made_with.get("recipe") is not None:  # a calibration written by hand names no recipe
-        recipe = Recipe.from_json(json.dumps(made_with["recipe"]))
-        recipe = replace(recipe, block=default_block(recipe))
-        axes = [axis for axis in CALIBRATED_AXES if getattr(recipe, axis) != getattr(resolved, axis)]
-        then, now = (
-            ", ".join(f"{axis} {to_text(getattr(other, axis))}" for axis in axes).replace("block null", "no block")
-            for other in (recipe, resolved)
+    recipe = _calibrated_recipe(model, resolved)
+    axes = [axis for axis in CALIBRATED_AXES if getattr(recipe, axis) != getattr(resolved, axis)]
+    then, now = (
+        ", ".join(f"{axis} {to_text(getattr(other, axis))}" for axis in axes).replace("block null", "no block")
+        for other in (recipe, resolved)
+    )
+    if axes:
+        raise SettingError(
+            f"the model was calibrated on answers decoded with {then}, and this recipe has {now}, with which "
+            "answers may be longer: decode with the former, or calibrate for this recipe "
+            "(lastword.calibrate(..., recipe=...), lastword calibrate --recipe FILE)"
         )
-        if axes:
-            raise SettingError(
-                f"the model was calibrated on answers decoded with {then}, and this recipe has {now}, with which "
-                "answers may be longer: decode with the former, or calibrate for this recipe "
-                "(lastword.calibrate(..., recipe=...), lastword calibrate --recipe FILE)"
-            )
-    chat = made_with.get("chat")
+    chat = model.calibration.made_with.get("chat")
     if chat is not None and not {*in_chat} <= {chat, None}:
         layouts = "plain text", "chat messages"
         raise SettingError(
             f"the model was calibrated on prompts given as {layouts[chat]}, and this prompt is {layouts[not chat]}, "
-            "to which answers may be longer: give prompts as in the calibration (on the command line --chat wraps "
-            "text in the chat template), or calibrate on prompts like this one"
+            "to which answers may be longer: give prompts as in the calibration (chat=True or False, on the command "
+            "line --chat or --no-chat), or calibrate on prompts like this one"
         )
+
+
+def _calibrated_recipe(model: ModelProperties, default: Recipe) -> Recipe:
+    """Return the recipe that decoded the answers of the model's calibration, or `default` if it names none."""
+    data = None if model.calibration is None else model.calibration.made_with.get("recipe")
+    if data is None:  # a calibration written by hand
+        return default
+    recipe = Recipe.from_json(json.dumps(data))
+    return replace(recipe, block=default_block(recipe))

@@ -18,15 +18,14 @@ from typing import Literal, NamedTuple
 import torch
 
 from lastword.api import build_generation, default_batch_size, predict_length
-from lastword.canvas.canvas import tree_map, tree_to
+from lastword.decoding.detokenizer import IncrementalDetokenizer
 from lastword.decoding.loop import Step
-from lastword.decoding.running_batch import CPU, FinishedRow, ModelProbe, PlannedRequest, plan_lengths
+from lastword.decoding.running_batch import FinishedRow, ModelProbe, PlannedRequest, plan_lengths
 from lastword.decoding.sampling import RowGenerators
 from lastword.errors import CheckpointError, LastwordError, SettingError
 from lastword.models.base import MaskPredictor, TextTokenizer
 from lastword.policies.length.policy import Plan
 from lastword.policies.length.survival import Survival
-from lastword.serve.detokenizer import IncrementalDetokenizer
 from lastword.serve.metrics import EngineMetrics
 from lastword.serve.request import (
     REQUEST_ERRORS,
@@ -178,7 +177,8 @@ class DecodeWorker:
         self._metrics.probes.inc(len(batch))
         for active, prompt, (plan, cost), work in zip(batch, prompts, plans, predicted):
             generators = RowGenerators([active.request.seed], self._model.device)
-            active.planned, active.predicted = PlannedRequest(active.request_id, prompt, plan, cost, generators), work
+            active.planned = PlannedRequest(active.request_id, prompt, plan, cost, generators, active.request.stop)
+            active.predicted = work
             self._queue(active, plan)
 
     def _queue(self, active: ActiveRequest, plan: Plan) -> None:
@@ -329,8 +329,6 @@ class DecodeWorker:
         elif (cost := step.cost.row(row)).forward_passes > active.trace.passes:
             tokens, passes, confidence = cost.tokens_computed, cost.forward_passes, confidences(step, row)
             active.emit(active.trace.after(answer_ids, confidence, tokens, forward_passes=passes))
-        if finished is None and active.detokenizer.stop_reason is not None:
-            finished = _finish_early(step, row)
         if finished is not None:
             self._finish(active, finished, step.graph_fallbacks)
         elif active.prompt_tokens + len(answer_ids) > active.reserved_tokens:
@@ -341,9 +339,7 @@ class DecodeWorker:
         now, detokenizer, request = time.monotonic(), active.detokenizer, active.request
         started = active.started or now
         prompt = list(request.prompt_ids)
-        generation = build_generation(
-            self._model, row, request.recipe, prompt, now - active.arrived, graph_fallbacks=graph_fallbacks
-        )
+        generation = build_generation(self._model, row, request.recipe, prompt, graph_fallbacks=graph_fallbacks)
         stop_reason = detokenizer.stop_reason
         answer = RequestFinished(
             generation,
@@ -369,14 +365,6 @@ class DecodeWorker:
         self._metrics.outcomes.labels(outcome).inc()  # answered, cancelled, expired, refused or failed
         if error is not None:
             active.emit(error)
-
-
-def _finish_early(step: Step, row: int) -> FinishedRow:
-    """Return the row of a step as a FinishedRow, because a stop string ended its answer."""
-    canvas = tree_to(tree_map(lambda rows: rows[row : row + 1], step.canvas), CPU)
-    request, cost = step.requests[row], step.cost.row(row)
-    plan = request.plan
-    return FinishedRow(request.request_id, canvas, plan.max_horizon, plan.lengths, request.probe_cost, cost)
 
 
 def client_error(error: Exception) -> LastwordError:

@@ -122,8 +122,10 @@ class AnswerRequest(StrictModel):
     stream: bool | None = Field(None, description="Send text as soon as it is final.")
     stream_options: StreamOptionsBody | None = None
     max_tokens: MaxTokens | None = Field(None, description="Maximum number of tokens; it does not size the canvas.")
+    max_new_tokens: MaxTokens | None = Field(None, description="Same as max_tokens.")
     temperature: float | None = Field(None, description="Default: the recipe's.")
     top_p: float | None = Field(None, description="1 has no effect.")
+    top_k: Annotated[int, Field(ge=1)] | None = Field(None, description="Needs a temperature above 0.")
     seed: Seed | None = Field(None, description="Seed of the first answer; each further answer adds one.")
     stop: StopTexts | None = Field(None, description="Strings that end the text; they are not part of it.")
     user: Text | None = Field(None, description="Accepted and ignored.")
@@ -136,6 +138,16 @@ class AnswerRequest(StrictModel):
     frequency_penalty: Zero | None = unsupported(NO_PENALTY)
     presence_penalty: Zero | None = unsupported(NO_PENALTY)
     logit_bias: EmptyObject | None = unsupported(NO_BIAS)
+
+    @model_validator(mode="after")
+    def _unite_token_limits(self) -> AnswerRequest:
+        names = ("max_tokens", "max_new_tokens", "max_completion_tokens")
+        caps = {name: value for name in names if (value := getattr(self, name, None)) is not None}
+        if len(set(caps.values())) > 1:
+            given = " and ".join(f"{name} {value}" for name, value in caps.items())
+            raise InvalidRequestError(f"{given} were given; give one of them", [*caps][-1])
+        self.max_tokens = next(iter(caps.values()), None)
+        return self
 
     @model_validator(mode="after")
     def _check_stream_options(self) -> AnswerRequest:
@@ -178,14 +190,6 @@ class ChatRequest(AnswerRequest):
     metadata: EmptyObject | None = unsupported(NO_STORE)
     prompt_cache_retention: None = unsupported(NO_STORE)
     service_tier: Literal["auto", "default"] | None = unsupported("there is one tier; shorter answers go first")
-
-    @model_validator(mode="after")
-    def _unite_token_limits(self) -> ChatRequest:
-        self.max_tokens, other = self.max_completion_tokens or self.max_tokens, self.max_tokens
-        if other not in (None, self.max_tokens):
-            message = f"max_tokens {other} and max_completion_tokens {self.max_tokens} were given; give one of them"
-            raise InvalidRequestError(message, "max_completion_tokens")
-        return self
 
 
 class CompletionRequest(AnswerRequest):

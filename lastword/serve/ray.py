@@ -269,7 +269,7 @@ class ReplicatedService(Lifecycle):
             **({"num_replicas": replicas.min_replicas} if is_fixed else {"autoscaling_config": autoscaling}),
             "ray_actor_options": {"num_cpus": replicas.cpus, "num_gpus": self._gpus},
             "max_ongoing_requests": settings.max_queue_size + settings.max_batch_size + SPARE_REQUESTS,
-            "graceful_shutdown_timeout_s": settings.request_timeout,  # a removed replica first finishes its requests
+            "graceful_shutdown_timeout_s": settings.timeout,  # a removed replica first finishes its requests
             "graceful_shutdown_wait_loop_s": 0.5,
             "health_check_period_s": HEALTH_SECONDS,
             "max_constructor_retry_count": MAX_CONSTRUCTOR_TRIES,

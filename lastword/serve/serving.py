@@ -7,11 +7,11 @@ import json
 import secrets
 import time
 import uuid
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from itertools import groupby, takewhile
-from typing import Any
+from typing import Any, Protocol
 
 from lastword.decoding.sampling import Sampling, check_seed
 from lastword.decoding.step import max_slots
@@ -134,8 +134,8 @@ def errors_of_field(param: str) -> Iterator[None]:
 
 def to_server_requests(body: AnswerBody, model: MaskPredictor, settings: ServerSettings) -> list[ServerRequest]:
     """Validate a body and return one engine request per answer, ordered by prompt."""
-    if body.timeout is not None and body.timeout > settings.request_timeout:
-        message = f"a timeout of {body.timeout:g} seconds was given; at most {settings.request_timeout:g} are allowed"
+    if body.timeout is not None and body.timeout > settings.timeout:
+        message = f"a timeout of {body.timeout:g} seconds was given; at most {settings.timeout:g} are allowed"
         raise InvalidRequestError(message, "timeout")
     choices = body.n or 1
     num_answers = check_num_answers(body, settings)
@@ -154,7 +154,7 @@ def to_server_requests(body: AnswerBody, model: MaskPredictor, settings: ServerS
             seed=seed + answer,
             max_new_tokens=body.max_tokens,
             stop=tuple(body.stop or ()),
-            timeout=body.timeout or settings.request_timeout,
+            timeout=body.timeout or settings.timeout,
             stream_frames=bool(body.diffusing),
         )
         for answer in range(num_answers)
@@ -170,7 +170,17 @@ def check_num_answers(body: AnswerBody, settings: ServerSettings) -> int:
     return prompts * choices
 
 
-def choose_recipe(body: AnswerBody, settings: ServerSettings) -> Recipe:
+class RecipeFields(Protocol):
+    """The fields of a request, or of a line of a batch, that choose its recipe."""
+
+    recipe: str | dict[str, Any] | None
+    length: str | dict[str, Any] | None
+    temperature: float | None
+    top_p: float | None
+    top_k: int | None
+
+
+def choose_recipe(body: RecipeFields, settings: ServerSettings) -> Recipe:
     """Return the requested recipe, or the server's, with the length and sampling of the request."""
     if settings.named_recipes_only and (body.length is not None or isinstance(body.recipe, dict)):
         name = "recipe" if isinstance(body.recipe, dict) else "length"
@@ -183,26 +193,21 @@ def choose_recipe(body: AnswerBody, settings: ServerSettings) -> Recipe:
     if body.length is not None:
         with errors_of_field("length"):
             recipe = replace(recipe, length=from_data("length", body.length))
-    sampling = recipe.sampling
-    with errors_of_field("temperature"):
-        if body.temperature == 0 and sampling.score == "model":  # greedy: filters have no effect
-            sampling = replace(sampling, temperature=0.0, top_p=None, top_k=None)
-        elif body.temperature is not None:
-            sampling = replace(sampling, temperature=body.temperature)
-    with errors_of_field("top_p"):
-        Sampling(temperature=1.0, top_p=body.top_p)  # checks the value
-        is_greedy = sampling.temperature == 0 and sampling.score == "model"
-        # Clients send top_p 1 by default, which has no effect; a request with temperature 0 ignores top_p.
-        if body.top_p not in (None, 1) and not (is_greedy and body.temperature == 0):
-            sampling = replace(sampling, top_p=body.top_p)
-    return replace(recipe, sampling=sampling)
+    top_p = None if body.top_p == 1 else body.top_p  # clients send 1, which has no effect, by default
+    given: dict[str, Any] = {"temperature": body.temperature, "top_k": body.top_k, "top_p": top_p}
+    for name, value in given.items():
+        with errors_of_field(name):
+            Sampling(**{"temperature": 1.0} | ({} if value is None else {name: value}))
+    last = next((name for name in ("top_p", "top_k") if given[name] is not None), "temperature")
+    with errors_of_field(last):
+        return recipe.with_sampling(**given)
 
 
 def _resolve_within_limits(
     recipe: Recipe,
     body: AnswerBody,
     prompt_ids: Sequence[int],
-    in_chat: set[bool | None],
+    in_chat: Collection[bool | None],
     model: MaskPredictor,
     settings: ServerSettings,
 ) -> Recipe:
@@ -227,7 +232,7 @@ def _resolve_within_limits(
 
 def _tokenize(
     body: AnswerBody | protocol.LengthsRequest, model: MaskPredictor, settings: ServerSettings
-) -> tuple[list[tuple[int, ...]], set[bool | None]]:
+) -> tuple[list[tuple[int, ...]], list[bool | None]]:
     """Return the validated token ids of each prompt, and their kinds (`prompts_in_chat`)."""
     field = "messages" if getattr(body, "messages", None) else "prompt"
     given: Any = getattr(body, field)

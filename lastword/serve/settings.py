@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from errno import EACCES, EADDRINUSE
 from os import strerror
 from socket import AF_INET, AF_INET6, create_server
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from typer import Option
 
@@ -35,16 +35,22 @@ def _seconds(default: float, **bounds: int | float) -> Any:
 class ServerLimits:
     """Limits of requests and the size of the running batch; each field is an option of `lastword serve`."""
 
-    max_batch_size: Annotated[int, Option(min=1, help="Answers decoded at once.")] = _count(16)
-    max_reserved_tokens: Annotated[int | None, Option(min=1, help="Tokens that answers reserve.")] = _count(None)
-    max_queue_size: Annotated[int, Option(min=1, help="Answers that may wait.")] = _count(256)
+    PANEL: ClassVar[str] = "Limits"
+
+    max_batch_size: Annotated[
+        int, Option("--batch-size", min=1, help="Number of answers decoded at the same time.")
+    ] = _count(16)
+    max_reserved_tokens: Annotated[int | None, Option(min=1, help="Tokens of all answers together.")] = _count(None)
+    max_queue_size: Annotated[int, Option(min=1, help="Number of waiting answers.")] = _count(256)
     max_body_bytes: Annotated[int, Option(min=1, help="Bytes per request.")] = _count(1_000_000)
     max_prompt_tokens: Annotated[int | None, Option(min=1, help="Tokens per prompt.")] = _count(None)
     max_choices: Annotated[int, Option(min=1, help="Answers per request.")] = _count(16)
     max_horizon: Annotated[int | None, Option(min=1, help="Slots per answer. Default: the model's.")] = _count(None)
-    request_timeout: Annotated[float, Option(help="Seconds per request.")] = _seconds(600.0)
-    client_timeout: Annotated[float, Option(help="Seconds to send and to read.")] = _seconds(30.0)
-    drain_timeout: Annotated[float, Option(help="Seconds to finish answers.")] = _seconds(30.0)
+    timeout: Annotated[float, Option(help="Seconds per request, waiting included.")] = _seconds(600.0)
+    client_timeout: Annotated[float, Option(help="Seconds for a client to send a request or read a chunk.")] = _seconds(
+        30.0
+    )
+    drain_timeout: Annotated[float, Option(help="Seconds to finish answers when the server stops.")] = _seconds(30.0)
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -218,10 +218,10 @@ class Estimate(Part):
 
 @dataclass(frozen=True)
 class Mean(Estimate):
-    """The expected length, restricted to the slots of the probe: the paper's estimate (Algorithm 1)."""
+    """The paper's estimate: the expected length, restricted to the slots of the probe."""
 
     name = "mean"
-    source = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), Algorithm 1"
+    source = "Kobyzev et al., 2026 (arXiv 2608.26374), Algorithm 1"
 
     def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "*B"]:
         return lengths.mean
@@ -286,7 +286,7 @@ class Scaled(Estimate):
     """
 
     name = "scaled"
-    source = "ours; split-conformal prediction (Vovk et al., 2005)"
+    source = "ours; split conformal prediction (Vovk et al., 2005)"
 
     factor: float = checked_field(1.0, check_number, above=0)
     estimate: Mean | Quantile | Cheapest = checked_field(

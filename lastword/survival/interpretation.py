@@ -149,14 +149,14 @@ class Interpretation(Part):
 
 @dataclass(frozen=True)
 class Hazard(Interpretation):
-    """The paper's interpretation: the document-end probability at k is the hazard, P(L = k | L >= k).
+    """The paper's interpretation: the document-end probability at k is the hazard P(L = k | L >= k).
 
     Exact if the probability at k does not depend on earlier ends (memoryless lengths, or values read at the frontier of
     left-to-right decoding). For models trained on padded rows the mean is far too small; on packed rows, too large.
     """
 
     name = "hazard"
-    source = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), Algorithm 1"
+    source = "Kobyzev et al., 2026 (arXiv 2608.26374), Algorithm 1"
 
     def __call__(self, signal: EndSignal) -> LengthDistribution:
         return LengthDistribution.from_hazard(signal.document)
@@ -164,10 +164,11 @@ class Hazard(Interpretation):
 
 @dataclass(frozen=True)
 class EndedBy(Interpretation):
-    """Padded answers: an end token of either kind at k means that the answer ended at k or before.
+    """For answers padded with end tokens: the probability of an end token at k is P(L <= k).
 
-    The signal is then the cumulative distribution. The curve of a real model is not monotone; it is replaced by the
-    nearest one that never falls (isotonic regression, least squares), which keeps the mean.
+    An end token of either kind at k means that the answer ended at k or before. The curve of a real model is not
+    monotone; it is replaced by the nearest one that never falls (isotonic regression, least squares), which keeps the
+    mean.
     """
 
     name = "ended-by"
@@ -179,7 +180,7 @@ class EndedBy(Interpretation):
 
 @dataclass(frozen=True)
 class Boundary(Interpretation):
-    """For training on packed documents: the document-end probability at k is P(some document ends at k).
+    """For packed documents: the document-end probability at k is P(some document ends at k).
 
     The first boundary is the end of the answer, so probabilities are summed up to 1: F(k) = min(1, p(1) + ... + p(k)).
     Exact as long as a second boundary before k is unlikely; where documents may be much shorter than the spread of the
@@ -195,10 +196,10 @@ class Boundary(Interpretation):
 
 @dataclass(frozen=True)
 class TurnEnd(Interpretation):
-    """Answers closed by a turn end and padded with document ends: the turn-end probability at k is P(L = k).
+    """For answers with a turn end, then padding: the turn-end probability at k is P(L = k).
 
-    With e(k) for the turn end and d(k) for the document end, e(k) = P(L = k) and d(k) = P(L < k). The paper's hazard is
-    then exactly h(k) = e(k) / (1 - d(k)). d is made monotone as in EndedBy.
+    The padding consists of document ends. With e(k) for the turn end and d(k) for the document end, e(k) = P(L = k) and
+    d(k) = P(L < k). The paper's hazard is then exactly h(k) = e(k) / (1 - d(k)). d is made monotone as in EndedBy.
     """
 
     name = "turn-end"
@@ -217,13 +218,13 @@ SMOOTHING_SLOTS = 9
 
 @dataclass(frozen=True)
 class FirstBoundary(Interpretation):
-    """For training on packed documents: like Boundary, up to the quiet stretch after the first boundary.
+    """For packed documents: like Boundary, up to the quiet stretch after the first boundary.
 
     Boundary caps the running sum at 1, which errs to one side: a first peak of mass 1.1 is cut at 1, but a peak of 0.9
     is filled up by the boundaries of the next document, far to the right. The first document ends exactly once, so the
     mass of the first peak is scaled to 1: F(k) = min(1, C(k) / C(v)), where C is the running sum and v the quietest
     stretch with 0.5 <= C < 1.3. If C stays below 1, the canvas may end inside the peak, and nothing is scaled. Chosen
-    on validation prompts of the embedded models (docs/measured/readings.md).
+    on validation prompts of the embedded models (docs/measured/interpretations.md).
     """
 
     name = "first-boundary"

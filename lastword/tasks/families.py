@@ -16,6 +16,7 @@ from pathlib import Path
 
 from lastword.errors import TaskError
 from lastword.sandbox.runner import Verdict, run_programs
+from lastword.validation import short_repr
 
 MAX_WORDS = 200  # the maximum of a geometric length distribution
 FOLDER = Path(__file__).parent / "data"
@@ -149,8 +150,10 @@ def load_frozen(split: str, family: str) -> tuple[Example, ...]:
     """
     path = frozen_path(split, family)
     if not path.exists():
-        known = sorted(file.name.removesuffix(".jsonl.xz") for file in FOLDER.glob("*.jsonl.xz"))
-        raise TaskError(f"there are no frozen prompts {split}-{family}; there are {', '.join(known)}")
+        raise TaskError(
+            f"there are no prompts of the split {short_repr(split)} for the task {short_repr(family)}; splits are "
+            f"{', '.join(COUNTS)}, tasks {', '.join(FAMILIES)}"
+        )
     try:
         lines = lzma.decompress(path.read_bytes()).decode().splitlines()
         examples = tuple(Example(family, *json.loads(line)) for line in lines)

@@ -215,7 +215,6 @@ class FrameRecorder(BatchTrace):
         for prompt, frame in self.of(step):
             self._frames.setdefault(prompt, []).append(frame)
 
-    @property
-    def frames(self) -> list[tuple[Frame, ...]]:
-        """The frames of each prompt, in the order of the prompts."""
-        return [tuple(self._frames[prompt]) for prompt in sorted(self._frames)]
+    def of_row(self, request_id: int) -> tuple[Frame, ...]:
+        """Return the frames of one row."""
+        return tuple(self._frames[request_id])

@@ -1,6 +1,7 @@
 """Command lines that are refused: the exit code, the cause on standard error, and never a traceback."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -65,8 +66,8 @@ ROWS = [
     (("generate", "abc", "-x"), 2, "No such option: -x"),
     (("generate", "abc", "-m"), 2, "requires an argument"),
     (("generate", "--", "--debug", "-m"), 2, "unexpected extra argument"),
-    (("recipes", "x"), 2, "unexpected extra argument"),
-    (("recipes", "--debug", "x"), 2, "unexpected extra argument"),
+    (("recipes", "fast", "x"), 2, "unexpected extra argument"),
+    (("recipes", "fast", "--debug", "x"), 2, "unexpected extra argument"),
     (("calibrate",), 2, "--prompts"),
     (("tables",), 2, "--records"),
     # prompts
@@ -82,11 +83,11 @@ ROWS = [
     (("generate", f"1 {HUGE}", "--ids", "-m", "toy"), 1, "prompt 0"),
     (("predict", "a!", "-m", "toy"), 1, "'!'"),
     # numbers that cannot be
-    (toy("predict", "--limit", "99999999999"), 1, "at most 1048576"),
-    (toy("predict", "--limit", "-1"), 1, "1 or more"),
-    (toy("predict", "--limit", MANY), 2, "--limit"),
-    (toy("predict", "--limit", "nan"), 2, "--limit"),
-    (toy("predict", "--limit", "1.5"), 2, "--limit"),
+    (toy("predict", "--slots", "99999999999"), 1, "at most 1048576"),
+    (toy("predict", "--slots", "-1"), 1, "1 or more"),
+    (toy("predict", "--slots", MANY), 2, "--slots"),
+    (toy("predict", "--slots", "nan"), 2, "--slots"),
+    (toy("predict", "--slots", "1.5"), 2, "--slots"),
     (toy("generate", "--length", "fixed:99999999999"), 1, "at most 1048576"),
     (toy("generate", "--length", "fixed:-1"), 1, "1 or more"),
     (toy("generate", "--length", "fixed:1e400"), 1, "whole number"),
@@ -103,6 +104,12 @@ ROWS = [
     (toy("generate", "--temperature", "1", "--top-p", "nan"), 1, "top_p"),
     (toy("generate", "--temperature", "1", "--top-p", "1.5"), 1, "top_p"),
     (toy("generate", "--temperature", "1", "--top-k", "0"), 1, "top_k"),
+    (toy("generate", "--max-new-tokens", "0"), 1, "max_new_tokens must be a whole number, 1 or more"),
+    (("chat", "--url", "http://127.0.0.1:1", "--timeout", "0"), 1, "timeout must be a number above 0"),
+    (("chat", "--timeout", "9"), 1, "--timeout 9 was given without --url"),
+    (("eval", "--timeout", "nan"), 1, "timeout must be a number above 0"),
+    (toy("generate", "--max-new-tokens", HUGE), 1, "max_new_tokens must be a whole number, at most"),
+    (toy("generate", "--stop", ""), 1, "--stop has an empty value"),
     (toy("generate", "--guidance", "inf"), 1, "guidance"),
     (toy("generate", "--unmask", "threshold:nan"), 1, "threshold"),
     (toy("generate", "--unmask", "most-confident:0"), 1, "tokens_per_step"),
@@ -110,12 +117,14 @@ ROWS = [
     (("demo", "-m", "toy", "--pace", "-1"), 1, "-1.0"),
     ((*CALIBRATE, "--coverage", "nan"), 1, "coverage"),
     ((*CALIBRATE, "--coverage", "2"), 1, "coverage"),
-    ((*CALIBRATE, "--rows", "99999999999"), 1, "99999999999"),
-    ((*CALIBRATE, "--limit", "0"), 1, "limit"),
+    ((*CALIBRATE, "--batch-size", "99999999999"), 1, "99999999999"),
+    ((*CALIBRATE, "--limit", "0"), 1, "limit=0"),
+    ((*CALIBRATE, "--limit", "-1"), 1, "limit=-1"),
+    ((*CALIBRATE, "--slots", "0"), 1, "limit=0"),
     ((*CALIBRATE, "--block", BIGGEST), 1, "block"),
     ((*CALIBRATE, "--seed", HUGE), 1, "seed"),
     (("eval", "--limit", "-1"), 1, "limit=-1"),
-    (("eval", "--rows", "99999999999"), 1, "rows=99999999999"),
+    (("eval", "--batch-size", "99999999999"), 1, "batch_size=99999999999"),
     (("eval", "--seed", HUGE), 1, "seed"),
     (("drift", "--steps", "a"), 1, "--steps 'a' was given"),
     (("drift", "--steps", MANY), 1, "give numbers such as"),
@@ -288,20 +297,25 @@ def test_a_plain_prompt_is_answered_by_a_model_that_can(warm, folder):
     assert "The final answer is $8$." in out
 
 
-def test_a_calibration_of_an_embedded_model_goes_into_this_folder(warm, tmp_path):
+def test_a_calibration_of_an_embedded_model_is_saved_outside_this_folder(warm, tmp_path):
     brief = [e.prompt for e in load_frozen("test", "algebra") if "Be brief" in e.prompt]
-    asked = [prompt.replace("\n", " ") for prompt in brief[:2]]
-    (tmp_path / "prompts.txt").write_text("\n".join(asked))
-    calibrate = ("calibrate", "--prompts", "prompts.txt", "--coverage", "0.5", "--limit", "96")
-    code, out, _ = warm(tmp_path, *calibrate)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "prompts.txt").write_text("\n".join(prompt.replace("\n", " ") for prompt in brief[:2]))
+
+    def run(*words):
+        return warm(tmp_path / "here", *words, LASTWORD_HOME=str(tmp_path / "home"))
+
+    calibrate = ("calibrate", "--prompts", "prompts.txt", "--coverage", "0.5", "--slots", "96")
+    code, out, _ = run(*calibrate)
     assert code == 0
-    assert "use it with --calibration tiny-llada-base.lengths.json" in out
-    using = ("--calibration", "tiny-llada-base.lengths.json", "--length", "calibrated:0.5")
-    decoded = ("--unmask", "threshold:0.9", "--block", "32")
-    assert warm(tmp_path, "generate", asked[0], *using, *decoded)[0] == 0
+    (saved,) = (tmp_path / "home" / "calibrations").iterdir()
+    assert f"wrote {saved}" in out
+    _, *words = shlex.split(out.partition("next: ")[2])
+    assert run(*words)[0] == 0
     # It is ours, so the next one may take its place.
-    assert warm(tmp_path, *calibrate)[0] == 0
-    assert {path.name for path in tmp_path.iterdir()} == {"prompts.txt", "tiny-llada-base.lengths.json"}
+    assert run(*calibrate)[0] == 0
+    assert [path.name for path in (tmp_path / "here").iterdir()] == ["prompts.txt"]
+    assert list(saved.parent.iterdir()) == [saved]
 
 
 ERRORS = [
@@ -380,7 +394,7 @@ SLOW_SHELL = [
     ("LASTWORD generate abc -m toy --json >/dev/full", 1, "No space left on device"),
     ("LASTWORD generate abc -m toy --length fixed:2 2>/dev/full", 1, ""),
     ("LASTWORD generate abc -m toy --length fixed:2 <&- 2>&-", 0, ""),
-    ("PYTHONIOENCODING=cp1252 LASTWORD predict abc -m toy --limit 16", 0, ""),
+    ("PYTHONIOENCODING=cp1252 LASTWORD predict abc -m toy --slots 16", 0, ""),
     ("LC_ALL=POSIX PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 LASTWORD recipes", 0, ""),
     ("PYTHONIOENCODING=ascii FORCE_COLOR=1 LASTWORD generate abc -m toy --length fixed:9", 0, ""),
     ("COLUMNS=1 LASTWORD demo -m toy", 0, ""),
@@ -394,7 +408,8 @@ SLOW_SHELL = [
     ids=[row[0] for row in (*SHELL, *SLOW_SHELL)],
 )
 def test_whatever_the_streams_and_the_environment_are(tmp_path, line, code, phrase):
-    ours = f"PYTHONPATH={ROOT} OMP_NUM_THREADS=1 {sys.executable} -m lastword"
+    home = f"LASTWORD_HOME={tmp_path / 'home'}"
+    ours = f"PYTHONPATH={ROOT} {home} OMP_NUM_THREADS=1 {sys.executable} -m lastword"
     ours = ours if "env -" not in line else f"env {ours}"
     done = subprocess.run(
         ["bash", "-c", line.replace("LASTWORD", ours)],

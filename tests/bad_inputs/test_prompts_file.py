@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from lastword.errors import PromptError
+from lastword.errors import PromptError, SettingError
 from lastword.io.prompts import read_prompts
 from tests.bad_inputs.mutations import EXAMPLES, hold, mutated, mutated_bytes
 
@@ -57,7 +57,6 @@ ROWS = [
     ("content in parts", "p.jsonl", jsonl([{**USER, "content": ["a"]}]), {}, "should be a valid string"),
     ("a text among messages", "p.jsonl", jsonl([USER, "b"]), {}, "prompt.messages.1"),
     ("a role of no letters", "p.jsonl", jsonl([{**USER, "role": ""}]), {}, "messages.0.role"),
-    ("ids in chat", "p.jsonl", jsonl([1, 2]), {"chat": True}, "cannot go through the chat template"),
     ("families in a list", "p.jsonl", b'{"prompt": "a", "f": [1]}', {"family_field": "f"}, "family: "),
     ("a true family", "p.jsonl", b'{"prompt": "a", "f": true}', {"family_field": "f"}, "family: "),
     ("an empty family", "p.jsonl", b'{"prompt": "a", "f": ""}', {"family_field": "f"}, "family: "),
@@ -70,6 +69,20 @@ def test_what_is_wrong_is_said_with_the_line(file, content, told, phrase, tmp_pa
     with pytest.raises(PromptError) as refused:
         read_prompts(tmp_path / file, **told)
     assert phrase in str(refused.value)
+
+
+def test_a_limit_reads_the_first_prompts_only(tmp_path):
+    (tmp_path / "p.jsonl").write_bytes(jsonl("a", "b") + b"\nno prompt")
+    assert read_prompts(tmp_path / "p.jsonl", limit=2) == (["a", "b"], [None] * 2)
+    with pytest.raises(PromptError, match="line 3"):
+        read_prompts(tmp_path / "p.jsonl", limit=3)
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_below_one_is_refused(limit, tmp_path):
+    (tmp_path / "p.txt").write_bytes(b"a")
+    with pytest.raises(SettingError, match=f"limit={limit}"):
+        read_prompts(tmp_path / "p.txt", limit=limit)
 
 
 def test_what_is_no_plain_file_is_refused(tmp_path):
@@ -109,7 +122,7 @@ def test_any_file_is_read_or_refused(examples, tmp_path):
 
     def read_or_refused(line):
         path.write_bytes(good + b"\n" + line)
-        for told in ({"family_field": "task"}, {"chat": True}):
+        for told in ({"family_field": "task"}, {}):
             try:
                 prompts, families = read_prompts(path, **told)
                 said = "p.jsonl"

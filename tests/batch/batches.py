@@ -69,7 +69,7 @@ class EchoEngine:
         details = {
             "prompt_tokens": len(request.prompt_ids), "horizon": 5, "expected_length": 4.5, "tail": 0.0,
             "probe_cost": TokenCost(1, 5, 25), "cost": TokenCost(5, 25, 125), "seconds": 0.1,
-            "finish": "ended", "length": 1, "rows": 1, "batch_seconds": 0.1, "shortened": False,
+            "finish": "ended", "length": 1, "rows": 1, "seconds_share": 0.1, "shortened": False,
         }  # fmt: skip
         return GenerationReply(key, str(len(request.prompt_ids)), details)
 

@@ -33,8 +33,18 @@ GOOD = {"prompt": "abc"}
         ({"prompt": "a", "max_tokens": 0}, "max_tokens: Input should be greater than or equal to 1"),
         ({"prompt": "a", "max_tokens": True}, "max_tokens: Input should be a valid integer"),
         ({"prompt": "a", "id": [1]}, "id"),
-        ({"prompt": "a", "temperature": 0.5}, "temperature cannot be set per line"),
-        ({"prompt": "a", "n": 3}, "n cannot be set per line"),
+        ({"prompt": "a", "max_new_tokens": 0}, "max_new_tokens: Input should be greater than or equal to 1"),
+        ({"prompt": "a", "max_tokens": 3, "max_new_tokens": 4}, "were given; give max_new_tokens"),
+        ({"prompt": "a", "temperature": -0.5}, "temperature must be a number at least 0"),
+        ({"prompt": "a", "temperature": "hot"}, "temperature: Input should be a valid number"),
+        ({"prompt": "a", "top_p": 0.5}, "give a temperature above 0"),
+        ({"prompt": "a", "top_p": 2, "temperature": 1}, "top_p must be a number above 0 and at most 1"),
+        ({"prompt": "a", "top_k": 0}, "top_k: Input should be greater than or equal to 1"),
+        ({"prompt": "a", "stop": ""}, "stop"),
+        ({"prompt": "a", "recipe": "fastest"}, "there is no recipe called 'fastest'"),
+        ({"prompt": "a", "length": "fixd:5"}, "did you mean 'fixed'"),
+        ({"prompt": "a", "length": "fixed:0"}, "slots must be a whole number, 1 or more"),
+        ({"prompt": "a", "n": 3}, "n cannot be set, because a line has one answer"),
         ({"tokens": []}, "tokens: List should have at least 1 item"),
         ({"tokens": [1, "a"]}, "tokens.1: Input should be a valid integer"),
         ({"tokens": [10_000]}, "10000"),
@@ -159,7 +169,8 @@ json_values = st.recursive(
     | st.dictionaries(
         st.sampled_from(
             ["prompt", "messages", "tokens", "id", "custom_id", "seed", "max_tokens", "role", "content",
-             "body", "url", "method", "model", "stop", "n", "temperature"]
+             "body", "url", "method", "model", "stop", "n", "temperature", "top_p", "top_k", "max_new_tokens",
+             "recipe", "length"]
         )
         | st.text(max_size=3),
         inner,

@@ -1,6 +1,5 @@
-"""The examples of docs/use/batch.md run, and its numbers and names are those of the code."""
+"""The examples of docs/commands/batch.md run, and its numbers and names are those of the code."""
 
-import inspect
 import io
 import re
 import shlex
@@ -9,15 +8,17 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
-from lastword.batch.lines import RUN_FIELDS, AnswerLine
+from lastword.batch.lines import AnswerLine, PlainLine
 from lastword.batch.progress import MAX_PROBES
-from lastword.batch.run import FACTS, MAX_FAILURES, PORTION
-from lastword.cli import COMMANDS, main
-from lastword.engines.local import MAX_ATTEMPTS, MIN_SLOTS
+from lastword.batch.run import MAX_FAILURES
+from lastword.cli import app, main
+from lastword.engines.local import MIN_SLOTS
+from lastword.io.prompts import PromptLine
 from tests.batch.batches import read_lines
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "use" / "batch.md").read_text()
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "commands" / "batch.md").read_text()
 FILES = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
 COMMAND_LINES = re.findall(r"```bash\n(.*?)\n```", PAGE, re.DOTALL)
 
@@ -51,24 +52,29 @@ def test_there_are_two_commands_and_two_files():
 
 
 def test_all_fields_of_a_line_are_listed():
-    table = PAGE.split("## What is written")[1].split("OpenAI's output")[0]
-    listed = re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in table.splitlines() if "|" in row))
+    table = PAGE.split("## Output")[1].split("\nAnswers are appended")[0]
+    listed = re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in table.splitlines() if row.startswith("|")))
     assert listed == list(AnswerLine.model_fields)
 
 
-def test_numbers_and_names_are_those_of_the_code():
-    assert f"up to {MAX_PROBES} of the prompts" in PAGE
-    assert f"{MAX_FAILURES} in a row" in PAGE
-    assert f"{PORTION:,} at a time" in PAGE
-    assert f"less than {MIN_SLOTS} positions" in PAGE
-    assert "tried twice" in PAGE
-    assert MAX_ATTEMPTS == 2
-    for name in RUN_FIELDS:
-        assert f"`{name}`" in PAGE
-    assert len(FACTS) == 8  # named in "Going on"
+def test_all_settings_of_an_input_line_are_listed():
+    settings = PAGE.split("settings that replace those of the command:")[1].split(". Other fields")[0]
+    own = [name for name in PlainLine.model_fields if name not in PromptLine.model_fields]
+    assert sorted(re.findall(r"`(\w+)`", settings)) == sorted(name for name in own if name != "max_tokens")
+
+
+def test_numbers_are_those_of_the_code():
+    assert f"up to {MAX_PROBES} prompts are probed" in PAGE
+    assert f"After {MAX_FAILURES} failures in a row" in PAGE
+    assert f"less than {MIN_SLOTS} slots" in PAGE
 
 
 def test_the_options_of_the_page_exist():
-    options = {f"--{name.replace('_', '-')}" for name in inspect.signature(COMMANDS["batch"]).parameters}
-    for named in re.findall(r"`(--[a-z-]+)`", PAGE):
-        assert named in options | {"--as-they-come"}
+    options = {option for parameter in get_command(app).commands["batch"].params for option in all_names(parameter)}
+    named = re.findall(r"`(--[a-z-]+)", PAGE)
+    assert named
+    assert set(named) <= {*options, "--help"}
+
+
+def all_names(parameter):
+    return [*parameter.opts, *parameter.secondary_opts]

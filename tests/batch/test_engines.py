@@ -28,7 +28,7 @@ WARM = lastword.Recipe(length=lastword.Survival(16), sampling=lastword.Sampling(
 def written(engine, folder, lines, recipe=WARM):
     folder.mkdir()
     source = write_lines(folder / "p.jsonl", *lines)
-    run(engine, source, folder / "a.jsonl", name="toy", recipe=recipe, rows=2)
+    run(engine, source, folder / "a.jsonl", name="toy", recipe=recipe, max_batch_size=2)
     return without_times(read_lines(folder / "a.jsonl"))
 
 

@@ -85,7 +85,7 @@ def test_prompts_spread_over_the_file_are_probed(toy, tmp_path, monkeypatch):
     monkeypatch.setattr("lastword.batch.run.MAX_PROBES", 4)
     source = write_lines(tmp_path / "p.jsonl", *[{"prompt": "a" * n} for n in range(1, 41)])
     engine, states = PredictingEngine(toy), []
-    run(engine, source, tmp_path / "a.jsonl", name="m", limit=20, rows=4, progress=states.append)
+    run(engine, source, tmp_path / "a.jsonl", name="m", limit=20, max_batch_size=4, progress=states.append)
     assert engine.probed == 4
     assert [(s.done, s.total) for s in states][:3] == [(0, 20), (0, 20), (4, 20)]
     assert states[0].seconds_left is None

@@ -78,7 +78,7 @@ def test_a_shortened_canvas_is_reported(tmp_path):
 def test_a_failure_of_the_engine_is_written(toy, tmp_path):
     source = write_lines(tmp_path / "p.jsonl", *[{"prompt": "a" * n} for n in range(1, 9)])
     engine = EchoEngine(toy, fails=lambda question: len(question.prompt_ids) == 4)
-    summary = run(engine, source, tmp_path / "a.jsonl", name="m", rows=2)
+    summary = run(engine, source, tmp_path / "a.jsonl", name="m", max_batch_size=2)
     failed = [line["failed"] for line in read_lines(tmp_path / "a.jsonl")]
     assert failed == [None] * 3 + ["three workers died"] + [None] * 4
     assert summary.failed == 1
@@ -90,9 +90,9 @@ def test_many_failures_in_a_row_stop_the_run_and_are_not_written(toy, tmp_path, 
     source, out = write_lines(tmp_path / "p.jsonl", *lines), tmp_path / "a.jsonl"
     engine = EchoEngine(toy, fails=lambda question: len(question.prompt_ids) > 5)
     with pytest.raises(SettingError, match=r"in a row failed.*three workers died"):
-        run(engine, source, out, name="m", rows=2)
+        run(engine, source, out, name="m", max_batch_size=2)
     assert [line["failed"] for line in read_lines(out)] == [None] * 5 + ["three workers died"]
-    summary = run(EchoEngine(toy), source, out, name="m", rows=2)
+    summary = run(EchoEngine(toy), source, out, name="m", max_batch_size=2)
     assert (summary.answered, summary.failed, summary.before) == (19, 1, 6)
 
 
@@ -101,7 +101,7 @@ def test_a_run_stops_also_where_only_the_first_answer_of_each_line_fails(toy, tm
     requests = [request_line(str(n), {"model": "m", "prompt": "abc", "n": 2, "seed": 2 * n}) for n in range(5)]
     source, out = write_lines(tmp_path / "p.jsonl", *requests), tmp_path / "a.jsonl"
     with pytest.raises(SettingError, match=r"3 prompts in a row failed.*three workers died"):
-        run(EchoEngine(toy, fails=lambda request: request.seed % 2 == 0), source, out, rows=1)
+        run(EchoEngine(toy, fails=lambda request: request.seed % 2 == 0), source, out, max_batch_size=1)
     assert out.read_bytes() == b""
 
 

@@ -9,7 +9,7 @@ from lastword.engines.local import LocalEngine
 from lastword.errors import SettingError
 from lastword.io.schema import validate
 from lastword.serve.protocol import ChatResponse, CompletionResponse
-from tests.batch.batches import FIVE, EchoEngine, answer, read_lines, request_line, run, write_lines
+from tests.batch.batches import FIVE, EchoEngine, answer, read_lines, request_line, run, without_times, write_lines
 
 pyarrow = pytest.importorskip("pyarrow", reason="needs the package pyarrow")
 import pyarrow.parquet as parquet  # noqa: E402
@@ -51,15 +51,19 @@ def test_the_default_seed_is_that_of_the_run_plus_the_index(toy, tmp_path):
     assert found[1]["text"] == found[3]["text"] != found[0]["text"]
 
 
-def test_messages_and_text_with_chat_use_the_template(instruct, tmp_path):
+def test_text_uses_the_chat_template_of_an_instruct_model_unless_chat_is_false(instruct, tmp_path):
     turn = {"role": "user", "content": "What is 3 + 4? \N{SNOWMAN} \U0001f600"}
     lines = [{"messages": [turn]}, {"prompt": turn["content"]}]
     source = write_lines(tmp_path / "p.jsonl", *lines)
-    with_chat, _ = answer(instruct, source, tmp_path / "a.jsonl", chat=True)
-    without, _ = answer(instruct, source, tmp_path / "b.jsonl")
+    by_default, _ = answer(instruct, source, tmp_path / "a.jsonl")
+    with_chat, _ = answer(instruct, source, tmp_path / "b.jsonl", chat=True)
+    without, _ = answer(instruct, source, tmp_path / "c.jsonl", chat=False)
     whole = lastword.generate(instruct, [turn], recipe=FIVE)
+    assert without_times(by_default) == without_times(with_chat)
     assert with_chat[0]["text"] == with_chat[1]["text"] == without[0]["text"] == whole.text
     assert without[1]["prompt_tokens"] < without[0]["prompt_tokens"] == len(whole.prompt)
+    assert [line["chat"] for line in with_chat] == [True, True]
+    assert [line["chat"] for line in without] == [True, False]
 
 
 def test_any_id_is_written_unchanged(tmp_path):
@@ -151,7 +155,7 @@ def test_openais_format(instruct, tmp_path):
     texts = [choice["text"] for choice in bodies[2]["choices"]]
     assert [choice["lastword"]["seed"] for choice in bodies[2]["choices"]] == [2, 3, 4, 5]
     recipe = FIVE.with_choices(sampling="sampling:3.0")
-    assert texts[1] == lastword.generate(instruct, "Problem: 2", recipe=recipe, seed=3).text
+    assert texts[1] == lastword.generate(instruct, "Problem: 2", recipe=recipe, seed=3, chat=False).text
     assert bodies[3]["choices"][0]["finish_reason"] == "length"
     assert bodies[3]["usage"] == {
         "prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5,
@@ -176,7 +180,8 @@ def test_lines_are_sorted_at_the_end_by_default(toy, tmp_path):
     lines = [{"prompt": "a" * length} for length in (9, 2, 7, 1)]
     source = write_lines(tmp_path / "p.jsonl", *lines)
     sort = lambda **options: [  # noqa: E731
-        line["index"] for line in answer(toy, source, tmp_path / f"{len(options)}.jsonl", rows=1, **options)[0]
+        line["index"]
+        for line in answer(toy, source, tmp_path / f"{len(options)}.jsonl", max_batch_size=1, **options)[0]
     ]
     assert sort() == [0, 1, 2, 3]
     assert sort(in_order=False) == [3, 1, 2, 0]  # shortest prompts first

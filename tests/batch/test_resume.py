@@ -49,13 +49,13 @@ def stopped_after(count):
 
 @pytest.mark.parametrize(("source", "count"), [("lines", 1), ("openai", 5), ("lines", 9)], indirect=["source"])
 def test_a_stopped_run_is_resumed(toy, tmp_path, source, count):
-    complete, _ = answer(toy, source, tmp_path / "complete.jsonl", rows=1)
+    complete, _ = answer(toy, source, tmp_path / "complete.jsonl", max_batch_size=1)
     out = tmp_path / "a.jsonl"
     with pytest.raises(Stop):
-        answer(toy, source, out, rows=1, progress=stopped_after(count))
+        answer(toy, source, out, max_batch_size=1, progress=stopped_after(count))
     kept = out.read_bytes().splitlines()
     assert count <= len(kept) < len(complete)
-    found, summary = answer(toy, source, out, rows=2)
+    found, summary = answer(toy, source, out, max_batch_size=2)
     assert without_times(found) == without_times(complete)
     assert set(kept) <= set(out.read_bytes().splitlines())  # as they were written then
     assert summary.before == len(kept)
@@ -101,7 +101,9 @@ def test_a_limit_can_be_raised(toy, tmp_path, source):
         ({"recipe": lastword.Recipe(length=lastword.Fixed(6))}, r'another recipe \(.*"slots": 5.*"slots": 6'),
         ({"seed": 1}, r"another seed \(0 then, 1 now\)"),
         ({"name": "other"}, r'another model \("m" then, "other" now\)'),
-        ({"chat": True}, "another --chat"),
+        ({"chat": True}, r"another use of the chat template .* \(false then, true now\)"),
+        ({"max_new_tokens": 2}, r"another max_new_tokens \(null then, 2 now\)"),
+        ({"stop": ["x"]}, r'another stop \(null then, \["x"\] now\)'),
     ],
 )  # fmt: skip
 def test_another_run_is_rejected_with_the_difference(toy, tmp_path, source, change, reason):
@@ -172,14 +174,14 @@ def test_a_second_writer_is_rejected(toy, tmp_path, source):
 
 def test_a_full_disk_loses_no_written_line(toy, tmp_path, source):
     """Simulated by a limit of the file size, which stops a write in the middle of a line."""
-    complete, _ = answer(toy, source, tmp_path / "complete.jsonl", rows=1)
+    complete, _ = answer(toy, source, tmp_path / "complete.jsonl", max_batch_size=1)
     out = tmp_path / "a.jsonl"
     size = (tmp_path / "complete.jsonl").stat().st_size
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (max(size // 2, 2_000), before[1]))
     try:
         with pytest.raises(SettingError, match="free space and give the same command again"):
-            answer(toy, source, out, rows=1)
+            answer(toy, source, out, max_batch_size=1)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     kept = out.read_bytes()
@@ -196,10 +198,10 @@ def test_without_space_to_sort_the_lines_stay_unsorted(toy, tmp_path, source, mo
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        answer(toy, source, out, rows=1, limit=1)
+        answer(toy, source, out, max_batch_size=1, limit=1)
         patched.setattr(files, "_copy_permissions", full)
         with pytest.raises(SettingError, match="No space left"):
-            answer(toy, source, out, rows=1)
+            answer(toy, source, out, max_batch_size=1)
     assert len(read_lines(out)) == 13
     found, summary = answer(toy, source, out)
     assert [line["index"] for line in found] == list(range(13))
@@ -231,7 +233,7 @@ def test_a_long_file_is_not_kept_in_memory(toy, tmp_path, monkeypatch):
     source = write_lines(tmp_path / "p.jsonl", *[{"prompt": "abc", "id": n} for n in range(count)])
     tracemalloc.start()
     try:
-        summary = run(Long(toy), source, tmp_path / "a.jsonl", name="m", rows=8)
+        summary = run(Long(toy), source, tmp_path / "a.jsonl", name="m", max_batch_size=8)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -250,7 +252,7 @@ def test_an_engine_that_stops_loses_no_line(toy, tmp_path, source):
 
     out = tmp_path / "a.jsonl"
     with pytest.raises(SettingError, match="every worker died"):
-        run(Breaking(toy), source, out, name="m", recipe=FIVE, rows=1)
-    assert len(read_lines(out)) == 1 + 2 * 4
+        run(Breaking(toy), source, out, name="m", recipe=FIVE, max_batch_size=1)
+    assert len(read_lines(out)) == 1 + 2  # the line that is no prompt, and the answers that were finished
     complete, _ = answer(toy, source, tmp_path / "complete.jsonl")
     assert without_times(answer(toy, source, out)[0]) == without_times(complete)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from dataclasses import dataclass, replace
 
 import pytest
@@ -196,7 +197,7 @@ MADE_WITH = Recipe(unmask=AboveThreshold(0.8), block=8, length=StopAtEnd(lastwor
     [
         ({"unmask": lastword.MostConfident()}, "unmask threshold:0.8, and .* unmask most-confident"),
         ({"unmask": AboveThreshold(0.9)}, r"unmask threshold:0\.8, .* has unmask threshold"),
-        ({"block": None}, "with block 8, and this recipe has no block"),
+        ({"block": 16}, "with block 8, and this recipe has block 16"),
         ({"commit": lastword.StableMargin()}, "commit never, .* commit stable-margin"),
         ({"sampling": lastword.Sampling(temperature=1.0)}, r"sampling:(temperature=)?1\.0"),
     ],
@@ -213,6 +214,16 @@ def test_a_recipe_that_decodes_otherwise_is_refused(change, words):
     with pytest.raises(SettingError, match=f"{words}.*calibrate for this recipe"):
         resolve(replace(same, **change), model)
     assert resolve(replace(same, **change, length=Survival(9)), model)  # nobody asks
+
+
+def test_a_recipe_without_blocks_takes_those_of_the_calibration():
+    model = lastword.Toy()
+    for blocks, expected in ((8, 8), (None, None)):
+        said = {"recipe": json.loads(replace(MADE_WITH, length=Fixed(64), block=blocks).to_json())}
+        model.calibration = replace(found(), model_key=model_key(model), made_with=said)
+        asked = replace(MADE_WITH, length=Calibrated(0.5), block=None)
+        assert resolve(asked, model).block == expected
+        assert resolve(replace(asked, length=Survival(9)), model).block is None
 
 
 def test_a_calibration_belongs_to_weights_dtype_and_ends(checkpoint):
@@ -420,8 +431,8 @@ def test_prompts_are_lines_or_objects(tmp_path):
     objects = written(tmp_path, "p.jsonl", '{"prompt": "a\\nb", "task": 3}', '{"prompt": [1, 2]}')
     assert read_prompts(objects) == (["a\nb", [1, 2]], [None, None])
     chat = [{"role": "user", "content": "a\nb"}]
-    first = written(tmp_path, "one.jsonl", '{"prompt": "a\\nb", "task": 3}')
-    assert read_prompts(first, "task", chat=True) == ([chat], ["3"])
+    first = written(tmp_path, "one.jsonl", json.dumps({"messages": chat, "task": 3}))
+    assert read_prompts(first, "task") == ([chat], ["3"])
     without = written(tmp_path, "without.jsonl", '{"prompt": "a", "task": null}')
     assert read_prompts(without, "task") == (["a"], [None])
 
@@ -442,13 +453,18 @@ def test_prompts_that_cannot_be_read_are_refused(name, line, field, words, tmp_p
         read_prompts(written(tmp_path, name, line), field)
 
 
-@pytest.fixture(scope="module")
-def calibrated(tmp_path_factory):
-    """An embedded model and the file the command line wrote for it."""
+def run_command(*words, home=None):
     from typer.testing import CliRunner
 
     from lastword.cli import app
 
+    environment = {} if home is None else {"LASTWORD_HOME": str(home)}
+    return CliRunner().invoke(app, [*map(str, words)], env=environment)
+
+
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory):
+    """An embedded model and the file the command line wrote for it."""
     folder = tmp_path_factory.mktemp("calibration")
     asked = [
         {"prompt": example.prompt, "task": family}
@@ -457,10 +473,9 @@ def calibrated(tmp_path_factory):
     ]
     prompts, out = folder / "asked.jsonl", folder / "found.json"
     prompts.write_text("\n".join(map(json.dumps, asked)))
-    options = ["--model", "tiny-llada-base", "--prompts", prompts, "--family-field", "task"]
-    options += ["--coverage", "0.6", "--limit", "192", "--unmask", "threshold:0.5", "--out", out]
-    run = CliRunner().invoke(app, ["calibrate", *map(str, options), "--device", "cpu"])
-    return run, out
+    options = ["--model", "tiny-llada-base", "--prompts", prompts, "--family-field", "task", "--device", "cpu"]
+    options += ["--coverage", "0.6", "--slots", "192", "--unmask", "threshold:0.5", "--out", out]
+    return run_command("calibrate", *options), out
 
 
 @pytest.mark.slow
@@ -478,15 +493,11 @@ def test_the_command_line_calibrates_by_family(calibrated):
 
 @pytest.mark.slow
 def test_the_file_is_found_by_name_and_used_by_name(calibrated):
-    from typer.testing import CliRunner
-
-    from lastword.cli import app
-
     _, out = calibrated
     prompt = load_frozen("validation", "algebra")[7].prompt
-    options = ["--model", "tiny-llada-base", "--calibration", str(out), "--device", "cpu"]
+    options = ["--model", "tiny-llada-base", "--calibration", out, "--device", "cpu"]
     options += ["--length", "calibrated:0.6,family=algebra", "--unmask", "threshold:0.5"]
-    run = CliRunner().invoke(app, ["generate", prompt, *options, "--block", "32", "--json"])
+    run = run_command("generate", prompt, *options, "--json")
     assert run.exit_code == 0, run.output
     answer = json.loads(run.output)
     model = lastword.load("tiny-llada-base", device="cpu", calibration=out)
@@ -507,98 +518,190 @@ def test_a_folder_s_own_file_is_picked_up_and_another_model_s_is_refused(checkpo
     assert lastword.load(folder, device="cpu", calibration=None).calibration is None
 
 
+# The command line
+
+DRAWN = ("--temperature", "1.5")  # some answers end, by chance
+IDS = [{"tokens": [n + 5, 7, 9, 11]} for n in range(9)]
+
+
+def printed_command(run):
+    """Return the words of the command that `lastword calibrate` advises, without the program."""
+    assert run.exit_code == 0, run.output
+    _, *words = shlex.split(run.output.partition("next: ")[2])
+    return words
+
+
+@pytest.fixture
+def tried(tmp_path, monkeypatch):
+    """Run a command in an empty folder, with a home for calibrations beside it."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return lambda *words: run_command(*words, home=tmp_path / "home")
+
+
+@pytest.fixture
+def toy_calibrated(tried, tmp_path):
+    """The run of a calibration of the toy, and the only file that it wrote."""
+    prompts = written(tmp_path, "p.txt", *["abc"] * 12)
+    run = tried("calibrate", "--prompts", prompts, "--model", "toy", "--slots", 64, "--coverage", 0.2, *DRAWN)
+    assert run.exit_code == 0, run.output
+    (saved,) = (tmp_path / "home").rglob("*.json")
+    return run, saved
+
+
+def test_a_calibration_of_a_model_without_folder_is_saved_by_the_model_s_key(toy_calibrated, toy, tmp_path):
+    run, saved = toy_calibrated
+    assert saved == tmp_path / "home" / "calibrations" / f"{model_key(toy)}.json"
+    assert f"wrote {saved}" in run.output
+    assert not list((tmp_path / "here").iterdir())
+
+
+def test_the_printed_command_answers_with_the_saved_calibration(toy_calibrated, tried, monkeypatch):
+    run, saved = toy_calibrated
+    words = printed_command(run)
+    assert words == ["generate", "abc", "--length", "calibrated:0.2", "--model", "toy", *DRAWN]
+    done = tried(*words, "--json")
+    assert done.exit_code == 0, done.output
+    answer = json.loads(done.stdout)
+    monkeypatch.setenv("LASTWORD_HOME", str(saved.parent.parent))
+    model = lastword.load("toy")
+    assert model.calibration == Calibration.from_file(saved)
+    lengths = lastword.predict_length(model, "abc", limit=64)
+    assert answer["horizon"] == math.ceil(model.calibration.bound(0.2)(lengths).item())
+
+
+@pytest.mark.parametrize("calibration", [None, "none"])
+def test_a_saved_calibration_is_read_only_if_it_is_asked_for(toy_calibrated, monkeypatch, calibration):
+    _, saved = toy_calibrated
+    monkeypatch.setenv("LASTWORD_HOME", str(saved.parent.parent))
+    if calibration is None:
+        assert lastword.load("toy", calibration=None).calibration is None
+        return
+    run = run_command("generate", "abc", "-m", "toy", "--length", "calibrated:0.2", "--calibration", calibration)
+    assert run.exit_code == 1
+    assert "without a calibration" in run.output
+
+
+def test_a_saved_calibration_belongs_to_the_weights_it_was_made_for(toy_calibrated, monkeypatch, golden):
+    _, saved = toy_calibrated
+    monkeypatch.setenv("LASTWORD_HOME", str(saved.parent.parent))
+    assert lastword.load("toy").calibration is not None
+    assert lastword.load(golden / "llada-tiny", device="cpu").calibration is None
+
+
+def test_the_calibration_of_a_folder_is_written_into_it_and_used_by_the_printed_command(tried, checkpoint, tmp_path):
+    folder = checkpoint("llada-tiny")
+    prompts = written(tmp_path, "ids.jsonl", *map(json.dumps, IDS))
+    options = ("--model", folder, "--slots", 64, "--coverage", 0.3, "--recipe", "paper", *DRAWN)
+    run = tried("calibrate", "--prompts", prompts, *options)
+    words = printed_command(run)
+    assert f"wrote {folder / 'lengths.json'}" in run.output
+    assert not (tmp_path / "home").exists()
+    assert words[:4] == ["batch", str(prompts), "--out", "answers.jsonl"]
+    done = tried(*words)
+    assert done.exit_code == 0, done.output
+    answers = [json.loads(line) for line in (tmp_path / "here" / "answers.jsonl").read_text().splitlines()]
+    assert [answer["failed"] for answer in answers] == [None] * 9
+    model = lastword.load(folder, device="cpu")
+    lengths = lastword.predict_length(model, IDS[0]["tokens"], limit=64)
+    assert answers[0]["horizon"] == math.ceil(model.calibration.bound(0.3)(lengths).item())
+
+
+def test_a_calibration_in_another_file_is_named_in_the_printed_command(tried, tmp_path):
+    prompts, out = written(tmp_path, "p.txt", *["abc"] * 12), tmp_path / "my own.json"
+    options = ("--model", "toy", "--slots", 64, "--coverage", 0.2, "--out", out, *DRAWN)
+    words = printed_command(tried("calibrate", "--prompts", prompts, *options))
+    assert words[-2:] == ["--calibration", str(out)]
+    assert not (tmp_path / "home").exists()
+    assert tried(*words).exit_code == 0
+
+
+def test_no_command_is_printed_if_the_bound_is_unknown(tried, tmp_path):
+    prompts = written(tmp_path, "p.txt", *["abc"] * 12)
+    run = tried("calibrate", "--prompts", prompts, "--model", "toy", "--slots", 64, "--coverage", 0.9, *DRAWN)
+    assert run.exit_code == 0
+    assert "so no bound that covers 90% is known" in run.output
+    assert "next: " not in run.output
+
+
+def test_calibrate_takes_the_first_prompts(tried, tmp_path):
+    prompts = written(tmp_path, "p.txt", *["abc"] * 12)
+    options = ("--prompts", prompts, "--model", "toy", "--slots", 64, "--limit")
+    for limit, needed in ((3, "3 prompts do not suffice"), (None, "")):
+        run = tried("calibrate", *options, limit or 10, "--coverage", 0.9 if needed else 0.2, *DRAWN)
+        assert run.exit_code == bool(needed)
+        assert needed in run.output
+    (saved,) = (tmp_path / "home").rglob("*.json")
+    assert len(Calibration.from_file(saved).families["all"]) == 10
+
+
 def test_the_command_line_says_where_it_would_write_before_it_decodes(tmp_path):
-    from typer.testing import CliRunner
-
-    from lastword.cli import app
-
     prompts = written(tmp_path, "p.txt", "abc")
     for options, words in (
-        (["--model", "toy", "--out", str(tmp_path)], "is a folder"),
-        (["--model", "toy", "--out", str(tmp_path / "no" / "x.json")], "cannot be written"),
-        (["--model", "toy", "--out", str(tmp_path / "x.json")], "at least 9 are needed"),
+        (["--model", "toy", "--out", tmp_path], "is a folder"),
+        (["--model", "toy", "--out", tmp_path / "no" / "x.json"], "cannot be written"),
+        (["--model", "toy", "--out", tmp_path / "x.json"], "at least 9 are needed"),
     ):
-        run = CliRunner().invoke(app, ["calibrate", "--prompts", str(prompts), *options])
+        run = run_command("calibrate", "--prompts", prompts, *options)
         assert run.exit_code == 1
         assert words in " ".join(run.output.split())
 
 
 def test_the_command_line_takes_a_recipe_and_keeps_what_it_cannot_bound(tmp_path):
-    from typer.testing import CliRunner
-
-    from lastword.cli import app
-
     prompts, out = written(tmp_path, "p.txt", *["abc"] * 9), tmp_path / "found.json"
     drawn = Recipe(sampling=Sampling(temperature=1.0))  # some of the toy's answers end, by chance
     given = replace(drawn, unmask=AboveThreshold(0.7), block=4)
     chosen = written(tmp_path, "r.json", given.to_json())
-    options = ["--prompts", prompts, "--model", "toy", "--out", out, "--limit", 6]
+    options = ["--prompts", prompts, "--model", "toy", "--out", out, "--slots", 6]
     options += ["--interpretation", "hazard", "--recipe", chosen]
     for more, expected in (
         ([], given),
-        (["--unmask", "threshold:0.6", "--block", 0], replace(drawn, unmask=AboveThreshold(0.6))),
+        (["--unmask", "threshold:0.6", "--block", 3], replace(given, unmask=AboveThreshold(0.6), block=3)),
     ):
-        run = CliRunner().invoke(app, ["calibrate", *map(str, [*options, *more])])
+        run = run_command("calibrate", *options, *more)
         assert run.exit_code == 0, run.output
-        said = " ".join(run.output.split())
-        assert replace(expected, length=Calibrated()).label() in said
         made = Calibration.from_file(out)
         cut = made.families["all"].truncated
         assert 0 < cut < 9
-        assert f"all: {cut} of the 9 answers of this calibration were truncated" in said
+        assert f"all: {cut} of the 9 answers of this calibration were truncated" in " ".join(run.output.split())
         with_it = Recipe.from_json(json.dumps(made.made_with["recipe"]))
         assert (with_it.unmask, with_it.block) == (expected.unmask, expected.block)
 
 
 @pytest.mark.parametrize(
-    ("name", "unmask", "block"), [("fast", AboveThreshold(0.97), 32), ("paper", MostConfident(), None)]
-)
-def test_a_recipe_by_name_is_calibrated_in_the_blocks_it_decodes_in(tmp_path, monkeypatch, name, unmask, block):
-    from typer.testing import CliRunner
-
-    from lastword.calibration import fit as learn
-    from lastword.cli import app
-
-    def stopped(model, prompts, families, *, recipe, **settings):
-        raise SettingError(f"{recipe == Recipe(Fixed(), unmask, block=block)}")
-
-    monkeypatch.setattr(learn, "calibrate", stopped)
-    prompts, out = written(tmp_path, "p.txt", *["abc"] * 9), tmp_path / "found.json"
-    options = ["--prompts", prompts, "--model", "toy", "--out", out, "--recipe", name]
-    run = CliRunner().invoke(app, ["calibrate", *map(str, options)])
-    assert (run.exit_code, run.output.strip()) == (1, "lastword: True")
+    ("name", "unmask", "block"),
+    [(None, MostConfident(), 32), ("careful", MostConfident(), 32), ("fast", AboveThreshold(0.97), 32),
+     ("paper", MostConfident(), None)],
+)  # fmt: skip
+def test_a_recipe_by_name_is_calibrated_in_the_blocks_it_decodes_in(name, unmask, block):
+    made = calibrate(Counted(), PROMPTS, limit=40, interpretation=EndedBy(), recipe=name)
+    with_it = Recipe.from_json(json.dumps(made.made_with["recipe"]))
+    assert (with_it.unmask, with_it.block) == (unmask, block)
 
 
 def test_the_command_line_writes_nothing_if_no_answer_ended(tmp_path):
-    from typer.testing import CliRunner
-
-    from lastword.cli import app
-
     prompts, out = written(tmp_path, "p.txt", *["abc"] * 9), tmp_path / "found.json"
-    options = ["--prompts", prompts, "--model", "toy", "--out", out, "--limit", 6]
-    run = CliRunner().invoke(app, ["calibrate", *map(str, options)])
+    run = run_command("calibrate", "--prompts", prompts, "--model", "toy", "--out", out, "--slots", 6)
     assert run.exit_code == 1
     assert "none of the 9 answers ended within 6 slots" in " ".join(run.output.split())
     assert not out.exists()
 
 
-def test_the_command_line_asks_as_it_calibrated(tmp_path):
-    from typer.testing import CliRunner
-
-    from lastword.cli import app
-
+def test_text_is_calibrated_with_the_chat_template_of_an_instruct_model(tmp_path):
     def run(*words):
-        options = ["-m", "tiny-llada-instruct", "--device", "cpu", "--unmask", "threshold:0.1"]
-        return CliRunner().invoke(app, [*map(str, words), *options])
+        return run_command(*words, "-m", "tiny-llada-instruct", "--device", "cpu", "--unmask", "threshold:0.1")
 
     prompts = written(tmp_path, "p.txt", "Calculate 3 + 4. Be brief.", "Calculate 5 + 4. Be brief.")
     out = tmp_path / "found.json"
-    made = run("calibrate", "--prompts", prompts, "--chat", "--coverage", 0.5, "--out", out, "--limit", 96)
-    assert made.exit_code == 0, made.output
-    assert "with --chat" in " ".join(made.output.split())
-    asked = ["generate", "Calculate 3 + 5. Be brief.", "--calibration", out, "--block", 32]
-    asked += ["--length", "calibrated:0.5"]
-    assert run(*asked, "--chat").exit_code == 0
-    refused = run(*asked)
+    made = run("calibrate", "--prompts", prompts, "--coverage", 0.5, "--out", out, "--slots", 96)
+    assert run_command(*printed_command(made)).exit_code == 0
+    assert Calibration.from_file(out).made_with["chat"] is True
+    asked = ["generate", "Calculate 3 + 5. Be brief.", "--calibration", out, "--length", "calibrated:0.5"]
+    for chat in ([], ["--chat"]):
+        assert run(*asked, *chat).exit_code == 0
+    refused = run(*asked, "--no-chat")
     assert refused.exit_code == 1
     assert "given as chat messages, and this prompt is plain text" in refused.output
+    plain = run("calibrate", "--prompts", prompts, "--coverage", 0.5, "--out", out, "--slots", 96, "--no-chat")
+    assert Calibration.from_file(out).made_with["chat"] is False
+    assert printed_command(plain)[-1] == "--no-chat"

@@ -34,7 +34,7 @@ def test_a_file_is_answered_and_the_last_line_says_what_was_written(batch, tmp_p
 
 
 def test_options_reach_the_run(batch, tmp_path):
-    words = ("--temperature", "2.0", "--top-k", "5", "--seed", "9", "--limit", "1", "--rows", "3")
+    words = ("--temperature", "2.0", "--top-k", "5", "--seed", "9", "--limit", "1", "--batch-size", "3")
     assert batch("p.jsonl", "--out", "a.jsonl", *TOY, *words, "--as-they-come")[0] == 0
     run = json.loads((tmp_path / "a.jsonl.run.json").read_text())
     assert (run["model"], run["seed"]) == ("toy", 9)
@@ -50,7 +50,7 @@ def test_options_reach_the_run(batch, tmp_path):
         (("notes.jsonl", "--out", "a.jsonl"), 1, '; give an object per line, such as {"prompt": '),
         (("none.jsonl", "--out", "a.jsonl"), 1, "(No such file or directory); give a .jsonl"),
         (("notes.jsonl", "--out", "a.txt"), 1, "end it in .jsonl"),
-        (("notes.jsonl", "--out", "a.jsonl", "--rows", "0"), 1, "rows must be a whole number, 1 or more"),
+        (("notes.jsonl", "--out", "a.jsonl", "--batch-size", "0"), 1, "max_batch_size must be a whole number, 1 or"),
         (("notes.jsonl", "--out", "a.jsonl", "--limit", "0"), 1, "limit must be a whole number, 1 or more"),
         (("notes.jsonl", "--out", "a.jsonl", "--recipe", "fastest"), 1, "no recipe called"),
         (("notes.jsonl",), 2, "Missing option"),

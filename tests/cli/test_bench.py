@@ -19,7 +19,7 @@ def bench(command, monkeypatch, tmp_path):
 def test_models_are_timed_by_recipe(bench, tmp_path, monkeypatch):
     monkeypatch.setitem(BENCH_RECIPES, "careful", lastword.Recipe(length=lastword.Fixed(3)))
     monkeypatch.setitem(BENCH_RECIPES, "fast", lastword.Recipe(length=lastword.Fixed(2)))
-    words = ("--recipes", "careful,fast", "--rows", "3", "--max-batch-size", "2", "--solo", "1")
+    words = ("--recipes", "careful,fast", "--limit", "3", "--batch-size", "2", "--solo", "1")
     code, out, err = bench(*words, "--device", "cpu")
     assert code == 0, err
     record = json.loads((tmp_path / "out" / "bench.json").read_text())
@@ -31,7 +31,7 @@ def test_models_are_timed_by_recipe(bench, tmp_path, monkeypatch):
     code, printed, _ = bench("--table", "out/bench.json")
     assert code == 0
     assert printed.strip() in out
-    assert bench("--recipes", "fast", "--rows", "1", "--device", "cpu")[0] == 0  # replaces its record
+    assert bench("--recipes", "fast", "--limit", "1", "--device", "cpu")[0] == 0  # replaces its record
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,11 @@ def test_models_are_timed_by_recipe(bench, tmp_path, monkeypatch):
     [
         (("--recipes", "slow"), ("--recipes", "'slow'", "careful")),
         (("--models", "tiny-lada-base"), ("did you mean 'tiny-llada-base'",)),
-        (("--rows", "1501"), ("1500 validation prompts",)),
-        (("--rows", "0"), ("rows", "1 or more")),
-        (("--rows", "3", "--solo", "4"), ("solo", "at most 3")),
+        (("--limit", "1501"), ("1500 validation prompts",)),
+        (("--limit", "0"), ("limit", "1 or more")),
+        (("--limit", "3", "--solo", "4"), ("solo", "at most 3")),
         (("--repeats", "0"), ("repeats", "1 or more")),
-        (("--max-batch-size", "0"), ("max_batch_size", "1 or more")),
+        (("--batch-size", "0"), ("max_batch_size", "1 or more")),
         (("--dtype", "float8"), ("dtype", "'float8'")),
         (("--device", "nowhere"), ("nowhere",)),
         (("--table", "missing.json"), ("missing.json", "not a record")),
@@ -70,7 +70,7 @@ def test_it_runs_without_the_packages_of_other_commands(tmp_path):
 import sys
 for name in ("matplotlib", "lm_eval", "datasets", "pyarrow", "beartype", "reasoning_gym", "openai"):
     sys.modules[name] = None
-sys.argv = ["lastword", "bench", "--recipes", "fast", "--rows", "1", "--device", "cpu"]
+sys.argv = ["lastword", "bench", "--recipes", "fast", "--limit", "1", "--device", "cpu"]
 from lastword.cli import main
 main()
 """

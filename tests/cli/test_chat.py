@@ -108,7 +108,7 @@ def test_lines_are_answered_and_costs_go_to_standard_error(command):
     assert code == 0
     assert out == "defgh\n" * 2
     assert "toy has no chat template: each line is a prompt without earlier" in err
-    costs = "[predicted no length, wrote 5 tokens; 5 passes, 40 columns, 1.00 tokens per forward; "
+    costs = "[predicted no length, wrote 5 tokens; 5 forward passes, 40 tokens computed, 1.00 tokens per forward pass; "
     assert err.count(costs) == 2
     assert err.count("cut: the canvas was full]") == 2
 
@@ -135,10 +135,10 @@ def test_a_chat_that_cannot_start_ends_with_one_line(command, options, words):
 def test_a_server_is_used_with_its_key(command, server, monkeypatch):
     monkeypatch.setenv("LASTWORD_API_KEY", "open")
     text = lines(QUESTION, "/replay run.html", "/quit", "never")
-    code, out, err = command("chat", "--url", f"{server.url}/v1", "--max-tokens", "6", stdin=text)
+    code, out, err = command("chat", "--url", f"{server.url}/v1", "--max-new-tokens", "6", stdin=text)
     assert (code, out.count("\n")) == (0, 1)
     assert "wrote 6 tokens" in err
-    assert "cut by --max-tokens" in err
+    assert "cut by --max-new-tokens" in err
     assert "a replay needs the model in this process" in err
     code, _, err = command("chat", "--url", server.url, "-m", "other")
     assert (code, "it has: tiny" in err) == (1, True)
@@ -153,7 +153,7 @@ def test_a_server_is_used_with_its_key(command, server, monkeypatch):
 
 def test_a_server_answers_as_the_model_does(instruct, server):
     messages = [{"role": "system", "content": "Be brief."}, *user(QUESTION)]
-    options = {"max_tokens": CAP, "temperature": 0.8, "seed": 3}
+    options = {"max_new_tokens": CAP, "temperature": 0.8, "seed": 3}
     for draw in (False, True):
         ours = list(local(instruct, **options).answer(messages, draw=draw))
         theirs = list(remote(server, **options).answer(messages, draw=draw))
@@ -167,6 +167,32 @@ def test_a_server_answers_as_the_model_does(instruct, server):
     assert [text or "" for text in theirs.texts] == list(ours.texts)
 
 
+def test_a_stop_string_ends_an_answer_here_and_at_a_server(instruct, server):
+    options = {"max_new_tokens": CAP, "recipe": "paper", "length": "fixed:6"}
+    *_, whole = local(instruct, **options).answer(user(QUESTION), draw=False)
+    stop = whole.text[2:4]
+    for backend in (local, remote):
+        made = backend(instruct if backend is local else server, **options, stop=["never so", stop])
+        *_, final = made.answer(user(QUESTION), draw=False)
+        assert final.text == whole.text.partition(stop)[0]
+        assert final.cost["ended_by"] == "stop"
+        assert final.tokens < whole.tokens
+
+
+@pytest.mark.parametrize("sampling", [{"top_k": 3}, {"top_p": 0.5}], ids=str)
+def test_filters_reach_the_model_here_and_at_a_server(instruct, server, sampling):
+    options = {"max_new_tokens": CAP, "temperature": 3.0, "seed": 5}
+    plain, *filtered = (
+        [*made.answer(user(QUESTION), draw=False)][-1].text
+        for made in (
+            local(instruct, **options),
+            local(instruct, **options, **sampling),
+            remote(server, **options, **sampling),
+        )
+    )
+    assert filtered[0] == filtered[1] != plain
+
+
 def test_an_answer_without_text_is_an_answer(server):
     first = "4 - 3 = 4, 4n + 3 = 35\n4n = 35 - 3 = 32\nn = 32 / 4 = 8\nFinal Answer: The final answer is $8$."
     contents = [QUESTION, first, "And for 5n = 20?"]  # the model was trained on one turn
@@ -177,7 +203,7 @@ def test_an_answer_without_text_is_an_answer(server):
 
 @pytest.mark.parametrize("draw", [False, True])
 def test_text_grows_until_the_answer_is_finished(instruct, server, draw):
-    for backend in (local(instruct, max_tokens=CAP), remote(server, max_tokens=CAP)):
+    for backend in (local(instruct, max_new_tokens=CAP), remote(server, max_new_tokens=CAP)):
         updates = list(backend.answer(user(QUESTION), draw=draw))
         if not draw:
             assert all(final.text.startswith(some.text) for some, final in itertools.pairwise(updates))

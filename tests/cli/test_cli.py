@@ -5,14 +5,18 @@ import io
 import json
 import re
 import shlex
+import sys
 
 import pytest
 
 from lastword.cli import COMMANDS
 from lastword.cli.evaluate import print_next_step
+from lastword.evaluate.records import _parse_recipe
 from lastword.policies.length.fixed import Fixed
+from lastword.policies.unmask.threshold import AboveThreshold
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.registry import DEFAULT_RECIPE
+from lastword.recipe.registry import DEFAULT_RECIPE, PARTS
+from lastword.recipe.text import parse_part
 
 
 def examples():
@@ -30,6 +34,7 @@ def test_the_examples_of_help_texts_run(command, tmp_path, monkeypatch):
     from lastword.tasks import load_frozen
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LASTWORD_HOME", str(tmp_path / "home"))
     prompts = [e.prompt.replace("\n", " ") for e in load_frozen("test", "algebra")[:9]]
     (tmp_path / "prompts.txt").write_text("\n".join(prompts))
     assert len(examples()) == 10
@@ -48,7 +53,7 @@ def test_version(command):
 # predict
 
 
-PREDICT = ("predict", "abc", "-m", "toy", "--interpretation", "hazard", "--limit")
+PREDICT = ("predict", "abc", "-m", "toy", "--interpretation", "hazard", "--slots")
 
 
 def test_predict_draws_a_curve_and_prints_the_length(command):
@@ -56,7 +61,7 @@ def test_predict_draws_a_curve_and_prints_the_length(command):
     assert (code, err) == (0, "")
     for words in ("█", "expected length 19.2, so a canvas of 20 (of 64)", "90% within 45", "beyond 64: 3.8%"):
         assert words in out
-    assert "read as hazard\n" in out
+    assert "interpreted as hazard; without a chat template\n" in out
     assert "50% within 14   90% not within 16   95% not within 16   beyond 16: 44.0%" in command(*PREDICT, 16)[1]
 
 
@@ -65,7 +70,7 @@ def test_predict_json_is_one_object(command):
     assert data["expected_length"] == pytest.approx((1 - 0.95**64) / 0.05)
     assert (data["horizon"], data["quantiles"]["0.9"], len(data["hazard"])) == (20, 45, 64)
     assert data["tail"] == pytest.approx(0.95**64)
-    data = json.loads(command("predict", "abc", "-m", "toy", "--limit", "64", "--json")[1])
+    data = json.loads(command("predict", "abc", "-m", "toy", "--slots", "64", "--json")[1])
     assert data["explanation"].startswith("first boundary: ends add up to 3.20")
     assert data["expected_length"] < 11  # 20 slots of 0.05 each, not a product
 
@@ -80,9 +85,9 @@ def test_predict_writes_a_picture(command, tmp_path):
 
 @pytest.mark.parametrize("arguments", [[], ["-"]])
 def test_the_prompt_may_come_from_standard_input(command, arguments):
-    code, out, _ = command("predict", *arguments, "-m", "toy", "--limit", "8", "--json", stdin="abc\n")
+    code, out, _ = command("predict", *arguments, "-m", "toy", "--slots", "8", "--json", stdin="abc\n")
     assert code == 0
-    assert json.loads(out)["limit"] == 8
+    assert json.loads(out)["slots"] == 8
 
 
 # generate
@@ -103,7 +108,7 @@ def generate(command):
 def test_generate_prints_the_answer_and_its_costs_apart(command):
     code, out, err = command("generate", "abc", "-m", "toy", "--length", "fixed:4")
     assert (code, out) == (0, "defg\n")
-    assert "4 tokens, 4 slots planned, 4 used; 4 passes and 28 columns" in err
+    assert "4 tokens, 4 slots planned, 4 used; 4 forward passes and 28 tokens computed, 0 by the probe" in err
 
 
 @pytest.mark.parametrize(
@@ -199,6 +204,143 @@ def test_recipes_lists_every_part(command):
     assert "Settings: `length=survival, increment=32, limit=null`" in out
     for shorthands in SHORTHANDS.values():
         assert all(f"- `{name}`: " in out for name in shorthands)
+
+
+def test_recipes_shows_a_recipe_with_its_parts(command):
+    code, out, err = command("recipes", "fast")
+    assert (code, err) == (0, "")
+    recipe = Recipe.named("fast")
+    rows = dict(re.findall(r"^\| (\w+) \| (.+?) \|", out, re.MULTILINE))
+    assert rows["unmask"] == "threshold:0.97"
+    assert rows["block"] == "32"  # which the length policy needs
+    assert {"length", "unmask", "commit", "cache", "sampling", "block"} <= set(rows)
+    assert "`--recipe fast`" in out
+    assert "(length)" not in out
+    assert parse_part("length", rows["length"]) == recipe.length
+
+
+def test_recipes_shows_a_part_with_its_settings_cost_and_source(command):
+    code, out, err = command("recipes", "threshold")
+    assert (code, err) == (0, "")
+    assert out.startswith("**threshold** (unmask): ")
+    for line in (inspect.getdoc(AboveThreshold) or "").splitlines():
+        assert line in out
+    assert "Settings: `threshold=0.9, max_tokens_per_step=null`." in out
+    assert f"Cost: {AboveThreshold.cost_summary}. Source: {AboveThreshold.source}." in out
+    assert ">>>" not in out
+
+
+def test_recipes_shows_a_recipe_and_a_part_of_the_same_name(command):
+    _, out, _ = command("recipes", "fixed")
+    assert out.startswith("**fixed**: ")
+    assert "\n\n**fixed** (length): " in out
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("fsat", "did you mean 'fast'?"),
+        ("thresold", "did you mean 'threshold'?"),
+        ("xyz", "`lastword recipes` lists all"),
+    ],
+)
+def test_recipes_names_the_recipe_that_was_meant(command, name, hint):
+    code, out, err = command("recipes", name)
+    assert (code, out) == (1, "")
+    assert err == f"lastword: there is no recipe or part called {name!r}; {hint}\n"
+
+
+# modules with parts of the user
+
+
+MY_RULE = """
+from dataclasses import dataclass
+from typing import ClassVar
+import lastword
+from lastword.policies.unmask.rule import MostConfident, UnmaskRule
+
+@lastword.register
+@dataclass(frozen=True)
+class MyRule(MostConfident):
+    \"\"\"Fill tokens as I like.\"\"\"
+    name: ClassVar[str] = "my-rule"
+"""
+
+
+@pytest.fixture
+def my_parts(tmp_path, monkeypatch, names_restored):
+    """A module in the current folder that registers an unmask rule; what it changes is restored."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (tmp_path / "my_parts.py").write_text(MY_RULE)
+    yield "my_parts"
+    sys.modules.pop("my_parts", None)
+
+
+def test_import_registers_parts_for_generate(command, my_parts):
+    words = ("generate", "abc", "-m", "toy", "--length", "fixed:4", "--unmask", "my-rule", "--json")
+    code, _, err = command(*words)
+    assert (code, "there is no unmask called 'my-rule'" in err) == (1, True)
+    code, out, err = command(*words, "--import", my_parts)
+    assert (code, err) == (0, "")
+    assert json.loads(out)["recipe"] == "fixed:4, my-rule"
+    assert "**my-rule** (unmask): Fill tokens as I like." in command("recipes", "my-rule", "--import", my_parts)[1]
+
+
+def test_import_registers_the_parts_of_records_for_tables(command, my_parts, tmp_path):
+    words = ("eval", "--tasks", "algebra", "--limit", "1", "--length", "fixed:2", "--out", tmp_path / "out")
+    code, _, err = command(*words, "--unmask", "my-rule", "--import", my_parts)
+    assert code == 0, err
+    shown = ("tables", "--records", tmp_path / "out")
+    registered = sys.modules.pop(my_parts)
+    PARTS["unmask"].pop("my-rule")
+    _parse_recipe.cache_clear()  # as in a new process
+    code, _, err = command(*shown)
+    assert (code, "my-rule" in err) == (1, True)
+    code, out, err = command(*shown, "--import", my_parts)
+    assert code == 0, err
+    assert "fixed:2, my-rule" in out
+    assert sys.modules[my_parts] is not registered
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("my_prats", "No module named 'my_prats'"), ("broken", "No module named 'nix'")]
+)
+def test_a_module_that_cannot_be_imported_is_named(command, my_parts, tmp_path, name, why):
+    (tmp_path / "broken.py").write_text("import nix\n")
+    for words in (("generate", "abc", "-m", "no/such/model"), ("tables", "--records", "nowhere")):
+        code, out, err = command(*words, "--import", my_parts, "--import", name)
+        assert (code, out) == (1, "")
+        assert f"--import {name} was given, and the module cannot be imported ({why}" in err
+
+
+# the chat template
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "chat"),
+    [
+        (("What is 3 + 4?",), "with the chat template (--no-chat: without)", True),
+        (("What is 3 + 4?", "--chat"), "with the chat template (--no-chat: without)", True),
+        (("What is 3 + 4?", "--no-chat"), "without a chat template", False),
+        (("5 6 7", "--ids"), "from token ids", None),
+    ],
+)
+def test_the_output_says_whether_the_chat_template_was_used(command, words, said, chat):
+    model = ("-m", "tiny-llada-instruct", "--device", "cpu")
+    short = ("--length", "fixed:2")
+    assert f"; {said}. " in command("generate", *words, *model, *short)[2]
+    assert f"; {said}\n" in command("predict", *words, *model, "--slots", 8)[1]
+    for command_words in (("generate", *words, *short), ("predict", *words, "--slots", 8)):
+        assert json.loads(command(*command_words, *model, "--json")[1])["chat"] is chat
+
+
+def test_generate_caps_and_stops_an_answer(generate):
+    words = ("--length", "fixed:9", "--block", "1")
+    assert generate(*words, "--max-new-tokens", "3")["text"] == "def"
+    stopped = generate(*words, "--stop", "zz", "--stop", "gh")
+    assert (stopped["text"], stopped["finish"], stopped["stop_reason"]) == ("def", "stopped", "gh")
+    assert stopped["cost"]["forward_passes"] == 5
 
 
 FASTEST = ("--unmask", "threshold:0.9", "--cache", "dual", "--commit", "prophet")

@@ -11,10 +11,6 @@ from rich.console import Console
 from lastword.cli import console as module
 from lastword.cli.chat_backends import ServerCanvas
 from lastword.cli.console import canvas_panel, print_lines, print_markdown, printable, progress
-from lastword.engines.base import GenerationRequest
-from lastword.engines.local import LocalEngine
-from lastword.policies.length.fixed import Fixed
-from lastword.recipe.recipe import Recipe
 
 
 def terminal(width=80):
@@ -52,15 +48,6 @@ def test_work_that_cannot_be_counted_is_named(clock):
     with progress("drawing figures") as display:
         clock[0] = 12.0
         assert str(display) == "drawing figures, 0:00:12"
-
-
-def test_answers_of_a_local_engine_are_counted_one_by_one(toy):
-    requests = {number: GenerationRequest([1, 2, 3], number) for number in range(5)}
-    with progress("answers") as display:
-        display.update(0, 5)
-        engine = display.count_replies(LocalEngine(toy))
-        next(engine.generate(requests, Recipe(length=Fixed(2)), max_batch_size=5))
-        assert str(display).startswith("5/5 answers")
 
 
 class StopAfter(threading.Event):
@@ -116,7 +103,7 @@ def test_on_a_terminal_a_bar_is_drawn_on_standard_error(capsys, monkeypatch):
 
 PAGE = """algebra (plain)
 
-| model | recipe | n | accuracy | against the first | empty | seconds |
+| model | recipe | n | accuracy | difference | empty | seconds |
 |---|---|---:|---:|---:|---:|---:|
 | tiny | stop-at-end:(grow-when-full:(survival:256,limit=9)), block 32 | 500 | 0.898 ± 0.013 | | | 1.00 |
 | tiny | fixed\\|256 | 500 | 0.912 ± 0.012 | +0.014, p = 0.3 | | 0.16 |

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent.parent
 MODEL = ["-m", "tiny-llada-base"]
 # Files of lines that are written as they finish, in any order.
 JOURNALS = ("made/tiny-llada-base.test.jsonl", "made/answers.jsonl", "made/table.parquet.jsonl")
-DIFFERING = ("seconds", "batch_seconds", "rows")  # between equal runs
+DIFFERING = ("seconds", "seconds_share", "rows")  # between equal runs
 # Files of the user with names like those of the commands.
 USER_FILES = {
     "made/notes.txt": b"mine\n",
@@ -28,19 +28,19 @@ USER_FILES = {
 
 def evaluate(length: str) -> list[str]:
     return [
-        "eval", *MODEL, "--tasks", "algebra,word_problems", "--limit", "5", "--rows", "2", "--length", length,
+        "eval", *MODEL, "--tasks", "algebra,word_problems", "--limit", "5", "--batch-size", "2", "--length", length,
         "--out", "made",
     ]  # fmt: skip
 
 
 def batch(out: str) -> list[str]:
-    return ["batch", "batch.jsonl", "--out", out, "-m", "toy", "--length", "fixed:4", "--rows", "1"]
+    return ["batch", "batch.jsonl", "--out", out, "-m", "toy", "--length", "fixed:4", "--batch-size", "1"]
 
 
 COMMANDS = {
     "eval": evaluate("fixed:4"),
-    "calibrate": ["calibrate", *MODEL, "--prompts", "prompts.jsonl", "--coverage", "0.5", "--limit", "32",
-                  "--rows", "1", "--out", "made/lengths.json"],
+    "calibrate": ["calibrate", *MODEL, "--prompts", "prompts.jsonl", "--coverage", "0.5", "--slots", "32",
+                  "--batch-size", "1", "--out", "made/lengths.json"],
     "tables": ["tables", "--records", "records", "--out", "made", "--parquet", "made/records.parquet"],
     "batch": batch("made/answers.jsonl"),
     "batch-parquet": batch("made/table.parquet"),

@@ -149,8 +149,10 @@ def test_what_left_its_slot_stays_as_it_is():
 
 def test_hooks_see_all_rows_at_once():
     hooks = lastword.Hooks(tokens=lambda step, canvas: canvas.tokens)
-    with pytest.raises(SettingError, match=r"max_batch_size=2\) was given with hooks, which need all rows"):
-        next(iter(lastword.decode(tiny("llada-tiny"), PROMPTS, hooks=hooks, max_batch_size=2)))
+    for function in (lastword.decode, lastword.generate):
+        refused = rf"{function.__name__}\(max_batch_size=2\) was given with hooks, which need all rows"
+        with pytest.raises(SettingError, match=refused):
+            function(tiny("llada-tiny"), PROMPTS, hooks=hooks, max_batch_size=2)
     rows = []
 
     def noted(step, canvas):
@@ -158,7 +160,7 @@ def test_hooks_see_all_rows_at_once():
         return canvas.tokens
 
     hooks = lastword.Hooks(tokens=noted)
-    lastword.generate(tiny("llada-tiny"), PROMPTS, length="fixed:2", hooks=hooks, max_batch_size=2)
+    lastword.generate(tiny("llada-tiny"), PROMPTS, length="fixed:2", hooks=hooks)
     assert {*rows} == {len(PROMPTS)}
 
 

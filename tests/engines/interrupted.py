@@ -21,7 +21,7 @@ JOURNAL = f"{NAME}.test.jsonl"
 ROUNDED = ("expected_length", "tail")  # the last digits depend on the rest of the batch
 COMMAND = [
     sys.executable, "-m", "lastword", "eval", "-m", NAME, "--tasks", ",".join(TASKS), "--recipe", "fast",
-    "--length", "default:48", "--limit", str(LIMIT), "--rows", str(ROWS), "--out",
+    "--length", "default:48", "--limit", str(LIMIT), "--batch-size", str(ROWS), "--out",
 ]  # fmt: skip
 
 

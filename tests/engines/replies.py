@@ -9,7 +9,7 @@ from lastword.evaluate.tasks import Sample
 from lastword.models.toy import Toy
 
 POISON = 25  # the id of "z"
-TIMES = ("seconds", "batch_seconds", "rows")
+TIMES = ("seconds", "seconds_share", "rows")
 
 
 class Spelling:

@@ -35,6 +35,46 @@ def test_only_the_request_at_fault_fails(toy, bad):
     assert model.batch_sizes.count(1) < 7 * 5  # halves, not one by one
 
 
+def test_each_answer_is_yielded_before_the_next_is_decoded(toy):
+    engine, steps = LocalEngine(toy), []
+    engine.on_step = steps.append
+    replies = engine.generate(requests_for(1, 2, 3), FIVE, max_batch_size=1)
+    for answered in range(3):
+        (reply,) = next(replies)
+        assert (reply.key, len(steps)) == (answered, 5 * (answered + 1))
+    assert next(replies, None) is None
+
+
+def test_answers_before_a_failure_are_yielded_and_not_decoded_again():
+    model = Poisoned()
+    requests = requests_for(1, 2, POISON, 4)
+    replies = LocalEngine(model).generate(requests, FIVE, max_batch_size=1)
+    assert [next(replies)[0].key for _ in range(2)] == [0, 1]
+    before = len(model.batch_sizes)
+    assert before == 2 * 5
+    (failed,), (last,) = replies
+    assert (failed.key, failed.details["finish"], last.key, last.error) == (2, "failed", 3, None)
+    assert len(model.batch_sizes) == before + (1 + MAX_ATTEMPTS) + 5  # in the batch, then alone; then the last answer
+
+
+def test_the_rows_of_a_reply_are_those_decoded_at_once(toy):
+    for count, expected in ((2, 2), (5, 3)):
+        replies = generate(LocalEngine(toy), requests_for(*range(count)), FIVE, 3, without=())
+        assert {details["rows"] for _, details, _ in replies.values()} == {expected}
+
+
+def test_a_stop_string_ends_the_answer_of_its_request_only(toy):
+    requests = {
+        name: GenerationRequest([0, 1, 2], 0, stop=stop)
+        for name, stop in {"plain": (), "stopped": ("zz", "f"), "unmet": ("zz",)}.items()
+    }
+    replies = generate(LocalEngine(toy), requests, lastword.Recipe(length=lastword.Fixed(5), block=1), 3)
+    assert {name: reply[0] for name, reply in replies.items()} == {"plain": "defgh", "stopped": "de", "unmet": "defgh"}
+    assert (replies["stopped"][1]["finish"], replies["stopped"][1]["stop_reason"]) == ("stopped", "f")
+    passes = {name: reply[1]["cost"].forward_passes for name, reply in replies.items()}
+    assert passes == {"plain": 5, "stopped": 3, "unmet": 5}
+
+
 def test_an_error_that_all_requests_share_is_raised(toy):
     recipe = lastword.Recipe(length=lastword.Calibrated(0.9))
     with pytest.raises(SettingError):

@@ -23,6 +23,7 @@ from tests.engines.replies import Spelling, generate
 
 pytest.importorskip("openai", reason="needs the package openai")
 FIXED = lastword.Recipe(length=lastword.Fixed(6))
+SLOW = 0  # the status of an answer that does not come
 
 
 class OtherServer(BaseHTTPRequestHandler):
@@ -55,23 +56,27 @@ class OtherServer(BaseHTTPRequestHandler):
         with self.server.lock:
             self.server.requests.append((self.path, body))
             status = self.server.statuses.pop(0) if self.server.statuses else 200
+        if status == SLOW:
+            self.server.closing.wait(10)
+            return None
         if status != 200:
             return self.respond(status, {"error": {"message": "no", "code": "nothing"}})
         choice = {"message": {"content": "yes"}} if "messages" in body else {"text": "yes"}
         usage = {"prompt_tokens": 7, "completion_tokens": 1}
-        choices = [{"index": 0, "finish_reason": "stop", **choice}]
+        choices = [{"index": 0, "finish_reason": "stop", "stop_reason": self.server.stop_reason, **choice}]
         return self.respond(200, {"choices": choices, "usage": usage, "system_fingerprint": "fp_1"})
 
 
 @contextmanager
-def other_server(*statuses, has_key=False):
+def other_server(*statuses, has_key=False, stop_reason=None):
     server = ThreadingHTTPServer(("127.0.0.1", 0), OtherServer)
     server.statuses, server.requests, server.has_key = list(statuses), [], has_key
-    server.lock = threading.Lock()
+    server.lock, server.closing, server.stop_reason = threading.Lock(), threading.Event(), stop_reason
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield server, f"http://127.0.0.1:{server.server_port}/v1"
     finally:
+        server.closing.set()
         server.shutdown()
         server.server_close()
 
@@ -98,7 +103,7 @@ def test_a_lastword_server_gives_the_records_of_this_process(url, tmp_path):
         journal = Journal(tmp_path / "b.jsonl")
         remote = evaluate(engine.model_info, "toy", [Spelling()], recipe, journal, engine=engine)
     differing = {
-        "seconds", "batch_seconds", "rows", "hardware", "versions", "tail", "cost", "probe_cost",
+        "seconds", "seconds_share", "rows", "hardware", "versions", "tail", "cost", "probe_cost",
         "expected_length",
     }  # fmt: skip
     for here, there in zip(local, remote, strict=True):
@@ -119,6 +124,30 @@ def test_token_ids_are_sent_unchanged(url):
     assert replies["b"][1]["finish"] == "truncated"
 
 
+def test_a_stop_string_ends_the_answer_of_a_lastword_server(url):
+    with OpenAIEngine(url, "toy") as engine:
+        requests = {"a": GenerationRequest([0, 1, 2], 0, stop=("zz", "f"))}
+        text, details, error = generate(engine, requests, resolve(FIXED, engine.model_info))["a"]
+    assert (text, details["finish"], details["length"], error) == ("de", "stopped", 2, None)
+
+
+@pytest.mark.parametrize(("reported", "finish"), [("f", "stopped"), ("other", "ended"), (None, "ended"), (7, "ended")])
+def test_another_server_may_report_which_stop_string_ended_an_answer(reported, finish):
+    with other_server(stop_reason=reported) as (server, url), OpenAIEngine(url, "theirs") as engine:
+        details = generate(engine, {"a": GenerationRequest([1], 0, stop=("f", "g"))}, FIXED)["a"][1]
+        plain = generate(engine, {"a": GenerationRequest([1], 0)}, FIXED)["a"][1]
+    assert [body.get("stop") for _, body in server.requests] == [["f", "g"], None]
+    assert (details["finish"], details.get("stop_reason")) == (finish, "f" if finish == "stopped" else None)
+    assert plain["finish"] == "ended"
+
+
+def test_a_request_that_is_not_answered_in_time_fails_alone():
+    with other_server(SLOW) as (_, url), OpenAIEngine(url, "theirs", requests=1, timeout=0.2) as engine:
+        replies = generate(engine, {at: GenerationRequest([at], 0) for at in range(3)}, FIXED)
+    assert replies[0][2] == "the server did not answer within 0.2 s; see --timeout"
+    assert [(replies[at][0], replies[at][2]) for at in (1, 2)] == [("yes", None)] * 2
+
+
 def test_another_server_gets_a_limit_and_reports_no_costs(tmp_path):
     path = tmp_path / "a.jsonl"
     with other_server(429, 503, 502) as (server, url), OpenAIEngine(url, "theirs") as engine:
@@ -130,7 +159,7 @@ def test_another_server_gets_a_limit_and_reports_no_costs(tmp_path):
     assert (chats[0]["max_tokens"], chats[0]["temperature"]) == (6, 0.0)
     assert sorted(prompts) == sorted(sample.prompt for sample in Spelling().samples())
     first = records[0]
-    assert (first.cost, first.probe_cost, first.batch_seconds) == (None, None, None)
+    assert (first.cost, first.probe_cost, first.seconds_share) == (None, None, None)
     assert (first.weights, first.dtype, first.finish, first.length) == ("unknown", "unknown", "ended", 1)
     assert first.versions["server"] == "fp_1"
     assert len(read_records(path)) == 18
@@ -204,6 +233,9 @@ def test_only_the_lastword_key_is_sent(monkeypatch):
 def test_wrong_settings_are_rejected():
     with pytest.raises(LastwordError, match="starts with http://"):
         OpenAIEngine("localhost:8000", "theirs")
+    for timeout in (0, -1.0, float("inf")):
+        with pytest.raises(SettingError, match="timeout must be a number above 0"):
+            OpenAIEngine("http://localhost:8000", "theirs", timeout=timeout)
     options = EngineOptions("openai", base_url="http://127.0.0.1:9/v1")
     with pytest.raises(SettingError, match="--weights fp8 was given with --engine openai"):
         options.open(ModelSource("toy", weights="fp8"))

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 
 import pytest
 
@@ -107,11 +108,9 @@ class Failing(LocalEngine):
     """An engine in which every third request fails."""
 
     def generate(self, requests, recipe, *, max_batch_size):
-        for batch in super().generate(requests, recipe, max_batch_size=max_batch_size):
-            yield [
-                replace(reply, text="", details={}, error="it died") if at % 3 == 0 else reply
-                for at, reply in enumerate(batch)
-            ]
+        replies = chain.from_iterable(super().generate(requests, recipe, max_batch_size=max_batch_size))
+        for at, reply in enumerate(replies):
+            yield [replace(reply, text="", details={}, error="it died") if at % 3 == 0 else reply]
 
 
 def test_failed_samples_are_reported_last_and_repeated_by_the_next_run(tmp_path, toy):

@@ -11,7 +11,7 @@ ASKED = {
 }  # fmt: skip
 ANSWERED = {
     "prompt_tokens": 10, "horizon": 8, "probe_cost": RecordedCost(0, 0, 0), "cost": RecordedCost(2, 20, 400),
-    "finish": "ended", "length": 5, "rows": 1, "batch_seconds": 1.0, "score": 1.0,
+    "finish": "ended", "length": 5, "rows": 1, "seconds_share": 1.0, "score": 1.0,
 }  # fmt: skip
 
 

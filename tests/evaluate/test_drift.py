@@ -102,10 +102,10 @@ def test_the_command_refuses_a_canvas_of_nothing():
 
 
 def test_the_command_refuses_an_unknown_task_before_a_model_is_loaded(monkeypatch):
-    def refuse(names):
+    def refuse(names, include_path):
         raise TaskError(f"there is no task {names[0]!r}")
 
-    monkeypatch.setattr("lastword.evaluate.presets.task_manager", refuse)
+    monkeypatch.setattr("lastword.evaluate.harness.task_manager", refuse)
     monkeypatch.setattr("lastword.load", lambda *_, **__: pytest.fail("loaded"))
     done = CliRunner().invoke(app, ["drift", "--tasks", "gsm9k"])
     assert (done.exit_code, "there is no task 'gsm9k'" in done.output) == (1, True)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import lastword
+from lastword.engines.local import LocalEngine
 from lastword.errors import EngineError, SandboxError, SettingError, TaskError
 from lastword.evaluate import Journal
 from lastword.evaluate.journal import read_records
@@ -19,6 +20,7 @@ from lastword.evaluate.run import evaluate
 from lastword.evaluate.tables import code_summary, paired_p, recipe_table, standard_error
 from lastword.evaluate.tasks import Sample, embedded_tasks
 from lastword.sandbox.runner import Limits, sandbox_info, sandbox_level
+from tests.engines.replies import Spelling
 from tests.evaluate.made import answer
 
 RECIPE = lastword.Recipe(length=lastword.Fixed(8), unmask=lastword.MostConfident())
@@ -43,7 +45,7 @@ def test_a_record_says_everything_a_table_needs(model, tmp_path):
     assert one.prompt == embedded_tasks(["algebra"])[0].samples()[one.index].digest
     assert one.cost.forward_passes == 8
     assert one.versions["lastword"] == lastword.__version__
-    assert None not in (one.seconds, one.batch_seconds, one.text, one.length, one.cost.attention_pairs)
+    assert None not in (one.seconds, one.seconds_share, one.text, one.length, one.cost.attention_pairs)
     line = json.loads(journal.path.read_text().splitlines()[0])
     assert line["recipe"]["length"] == {"name": "fixed", "slots": 8}
     assert {"hardware", "dtype", "seconds", "expected_length", "finish", "score"} <= set(line)
@@ -131,6 +133,55 @@ def test_what_is_recorded_is_not_asked_again(model, tmp_path, monkeypatch):
         evaluate(model, "other", tasks, RECIPE, journal, limit=2, max_batch_size=2)
 
 
+class Watched(LocalEngine):
+    """An engine that calls a function with the number of replies taken so far, before each further one."""
+
+    def __init__(self, model, before):
+        super().__init__(model)
+        self.before = before
+
+    def generate(self, requests, recipe, *, max_batch_size):
+        for taken, replies in enumerate(super().generate(requests, recipe, max_batch_size=max_batch_size)):
+            self.before(taken)
+            yield replies
+
+
+def lines_of(path):
+    return path.read_bytes().splitlines() if path.exists() else []
+
+
+def test_each_record_is_written_before_the_next_answer(toy, tmp_path, monkeypatch):
+    monkeypatch.setattr("lastword.evaluate.run.WRITE_SECONDS", 0.0)
+    path, seen = tmp_path / "a.jsonl", []
+    engine = Watched(toy, lambda taken: seen.append((taken, len(lines_of(path)))))
+    counted = []
+    evaluate(
+        toy, "m", [Spelling(count=5)], RECIPE, Journal(path), max_batch_size=1, engine=engine,
+        progress=lambda done, total: counted.append(done),
+    )  # fmt: skip
+    assert seen == [(taken, taken) for taken in range(5)]
+    assert counted[:6] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SettingError], ids=lambda error: error.__name__)
+@pytest.mark.parametrize("pause", [0.0, 1e9])
+def test_answers_finished_before_a_crash_are_recorded(toy, tmp_path, monkeypatch, error, pause):
+    monkeypatch.setattr("lastword.evaluate.run.WRITE_SECONDS", pause)
+    path, task = tmp_path / "a.jsonl", Spelling(count=5)
+
+    def crash(taken):
+        if taken == 3:
+            raise error("crash")
+
+    with pytest.raises(error, match="crash"):
+        evaluate(toy, "m", [task], RECIPE, Journal(path), max_batch_size=1, engine=Watched(toy, crash))
+    kept = lines_of(path)
+    assert len(kept) == 3
+    resumed = evaluate(toy, "m", [task], RECIPE, Journal(path))
+    assert lines_of(path)[:3] == kept
+    assert facts(resumed) == facts(evaluate(toy, "m", [task], RECIPE, Journal(tmp_path / "b.jsonl")))
+
+
 def test_a_line_cut_in_the_middle_is_asked_again(model, tmp_path):
     journal = Journal(tmp_path / "a.jsonl")
     tasks = embedded_tasks(["algebra"])
@@ -145,7 +196,7 @@ def test_a_line_cut_in_the_middle_is_asked_again(model, tmp_path):
 @pytest.mark.full  # tests/crash kills at more moments
 def test_kill_nine_then_resume_is_the_unbroken_run(tmp_path):
     def command(out):
-        options = "--tasks algebra --length fixed:24 --limit 8 --rows 1 --device cpu"
+        options = "--tasks algebra --length fixed:256 --limit 8 --batch-size 1 --device cpu"
         return [sys.executable, "-m", "lastword", "eval", *options.split(), "--out", str(out)]
 
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -162,7 +213,7 @@ def test_kill_nine_then_resume_is_the_unbroken_run(tmp_path):
     assert recorded < 8
     for out in ("a", "b"):
         done = subprocess.run(command(tmp_path / out), capture_output=True, text=True, check=True)
-        assert "| tiny-llada-base | fixed:24 | 8 |" in done.stdout
+        assert "| tiny-llada-base | fixed:256 | 8 |" in done.stdout
     broken, unbroken = (read_records(tmp_path / out) for out in ("a", "b"))
     assert len(broken) == 8
     assert facts(broken) == facts(unbroken)

@@ -8,12 +8,13 @@ import sys
 import pytest
 
 import lastword
-from lastword.errors import ExtraError, SettingError, TaskError
+from lastword.errors import ExtraError, SettingError, TaskError, WrongTypeError
 from lastword.evaluate import Journal
 from lastword.evaluate.harness import harness_tasks
 from lastword.evaluate.journal import read_records
 from lastword.evaluate.run import evaluate
 from lastword.evaluate.tables import tables
+from lastword.recipe.recipe import Recipe
 from tests.evaluate import mirror
 from tests.evaluate.oracle import AT_ONCE, TEMPLATE, byte_tokenizer, oracle, reference
 
@@ -405,8 +406,41 @@ def test_what_a_recipe_cannot_do_is_refused():
         lm.generate_until([drawn])
     with pytest.raises(SettingError, match="needs likelihoods"):
         lm.loglikelihood([])
-    with pytest.raises(SettingError, match=r"LastwordLM\(max_batch_size=0\)"):
-        model_class()(oracle({}), max_batch_size=0)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rows"),
+    [
+        ({}, 8),
+        ({"batch_size": "auto"}, 8),
+        ({"max_batch_size": 3}, 3),
+        ({"batch_size": "auto", "max_batch_size": 3}, 3),
+        ({"batch_size": 2, "max_batch_size": 3}, 2),
+        ({"batch_size": "4"}, 4),
+    ],
+    ids=str,
+)
+def test_the_batch_size_may_be_text_of_the_harness_s_command_line(sizes, rows):
+    assert model_class()(oracle({}), **sizes).max_batch_size == rows
+
+
+@pytest.mark.parametrize("sizes", [{"max_batch_size": 0}, {"batch_size": 0}, {"batch_size": "many"}], ids=str)
+def test_a_batch_size_that_cannot_be_is_refused_by_name(sizes):
+    ((name, value),) = sizes.items()
+    with pytest.raises(SettingError, match=rf"LastwordLM\({name}={value!r}\)"):
+        model_class()(oracle({}), **sizes)
+
+
+def test_a_model_of_the_harness_is_loaded_by_name_with_the_settings_of_generate():
+    lm = model_class()(pretrained="toy", recipe="fast", length="fixed:5", temperature=0.5, device="cpu")
+    assert isinstance(lm.model, lastword.Toy)
+    assert (lm.recipe.length, lm.recipe.sampling.temperature) == (lastword.Fixed(5), 0.5)
+    assert lm.recipe.unmask == Recipe.named("fast").unmask
+    for models in ({}, {"model": oracle({}), "pretrained": "toy"}):
+        with pytest.raises(SettingError, match="needs one model"):
+            model_class()(**models)
+    with pytest.raises(WrongTypeError, match=r"LastwordLM\(\) has no argument 'gen_length'; use length='fixed:N'"):
+        model_class()(oracle({}), gen_length=128)
 
 
 # Refusals

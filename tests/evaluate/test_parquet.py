@@ -22,7 +22,8 @@ RECORDS = [
         sandbox={"level": "plain", "wall_seconds": 10.0, "processes": 64},
     ),
     answer(index=1, recipe=Recipe(length=Survival(64)), finish="truncated", length=None, shortened=True),
-    answer(index=2, cost=None, probe_cost=None, batch_seconds=None, refused=True),
+    answer(index=2, cost=None, probe_cost=None, seconds_share=None, refused=True),
+    answer(index=5, seconds_share=None, batch_seconds=6.0, rows=4),  # as before 0.2
     drift(index=3, expected={"0": 1.5, "2": 2.1234, "10": 7.0}),
     drift(index=4, expected={"0": 1.5}),
 ]  # fmt: skip
@@ -41,7 +42,7 @@ def changed(records=RECORDS, **columns):
     return sink.getvalue().to_pybytes()
 
 
-@pytest.mark.parametrize("chosen", [slice(None), slice(0, 3), slice(2, 3), slice(3, 5)])
+@pytest.mark.parametrize("chosen", [slice(None), slice(0, 4), slice(2, 3), slice(3, 4), slice(4, 6)])
 def test_records_come_back_as_they_were(path, chosen):
     write_parquet(RECORDS[chosen], path)
     assert read_records(path) == RECORDS[chosen]

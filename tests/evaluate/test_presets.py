@@ -53,7 +53,11 @@ def test_the_base_presets_are_the_papers_table():
 
 
 def test_options_override_a_preset():
-    chosen = preset("paper/dream-base").only(("mbpp", "gsm8k")).with_choices(length="fixed:512")
+    chosen = (
+        preset("paper/dream-base")
+        .only(("mbpp", "gsm8k"))
+        .with_recipes(lambda recipe: recipe.with_choices(length="fixed:512"))
+    )
     assert [setting.tasks for setting in chosen.settings] == [("gsm8k",), ("mbpp",)]
     assert {setting.recipe.length for setting in chosen.settings} == {Fixed(512)}
     assert chosen.settings[1].recipe.sampling.temperature == 0.2

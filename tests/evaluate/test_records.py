@@ -48,6 +48,8 @@ def test_records_of_one_recipe_share_its_value():
         ({"score": 5}, "score"),
         ({"score": float("nan")}, "score"),
         ({"seconds": float("inf")}, "seconds"),
+        ({"seconds_share": "1.0"}, "seconds_share"),
+        ({"seconds_share": -1.0}, "seconds_share"),
         ({"batch_seconds": "1.0"}, "batch_seconds"),
         ({"horizon": -5}, "horizon"),
         ({"index": 1.5}, "index"),
@@ -74,7 +76,7 @@ def test_a_line_that_is_no_object_is_refused(tmp_path, text):
         read_records(tmp_path)
 
 
-@pytest.mark.parametrize("missing", sorted({*ASKED, *ANSWERED} - {"length"}))
+@pytest.mark.parametrize("missing", sorted({*ASKED, *ANSWERED} - {"length", "seconds_share"}))
 def test_a_field_that_is_missing_is_named(missing):
     given = {name: value for name, value in json.loads(line()).items() if name != missing}
     with pytest.raises(ValueError, match=f"{missing}: Field required"):
@@ -115,3 +117,18 @@ def test_a_frozen_record_says_what_it_cost_with_its_probe():
     record = answer()
     assert (record.forward_passes, record.tokens_computed, record.correct) == (2, 20, True)
     assert isinstance(record, Answer)
+
+
+@pytest.mark.parametrize(
+    ("fields", "share"),
+    [
+        ({"seconds_share": 0.5}, 0.5),
+        ({"seconds_share": 0.0}, 0.0),
+        ({"seconds_share": None}, None),
+        ({"seconds_share": None, "batch_seconds": 6.0, "rows": 4}, 1.5),  # a record from before 0.2
+        ({"seconds_share": None, "batch_seconds": None, "rows": 4}, None),
+    ],
+)
+def test_the_share_of_the_time_of_an_old_record_is_that_of_its_batch(fields, share):
+    assert answer(**fields).share_of_time == share
+    assert from_line(to_line(answer(**fields))).share_of_time == share

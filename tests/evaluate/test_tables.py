@@ -26,9 +26,9 @@ def arm(length, scores, horizon, *, columns, **fields):
     ]  # fmt: skip
 
 
-PREDICTED = arm(Survival(64), [1.0, 1.0, 0.0, 0.0], 40, columns=25, batch_seconds=1.0)
-SHORT = arm(Fixed(32), [0.0] * 4, 32, columns=20, batch_seconds=1.0)
-FIXED = arm(Fixed(64), [1.0, 1.0, 1.0, 0.0], 64, columns=100, batch_seconds=4.0)
+PREDICTED = arm(Survival(64), [1.0, 1.0, 0.0, 0.0], 40, columns=25, seconds_share=1.0)
+SHORT = arm(Fixed(32), [0.0] * 4, 32, columns=20, seconds_share=1.0)
+FIXED = arm(Fixed(64), [1.0, 1.0, 1.0, 0.0], 64, columns=100, seconds_share=4.0)
 DRIFT = [drift(index=index, expected={"0": 50.0, "2": 52.0 + index}) for index in range(4)]
 ALL = [*PREDICTED, *SHORT, *FIXED, *DRIFT]
 
@@ -63,8 +63,29 @@ def test_splits_versions_and_layouts_have_tables_of_their_own():
     ]  # fmt: skip
 
 
+def test_samples_that_one_recipe_lacks_are_left_out_and_counted():
+    (complete,) = tables([*FIXED, *PREDICTED])
+    assert complete.note == ""
+    (made,) = tables([*FIXED, *PREDICTED[:3]])
+    assert made.rows[1][2] == "3"
+    assert made.note == (
+        "m, survival:64: difference and costs are computed on 3 samples; 1 others were answered by one of the two "
+        "recipes only."
+    )
+    assert made.markdown().endswith(f"|\n\n{made.note}")
+
+
+def test_records_without_seconds_are_counted():
+    untimed = [replace(record, seconds_share=None) for record in PREDICTED[:1]]
+    (made,) = tables([*FIXED, *untimed, *PREDICTED[1:]])
+    assert made.note == "m, survival:64: 1 records have no seconds, because they were not measured."
+    (made,) = tables([replace(record, seconds_share=None) for record in [*FIXED, *PREDICTED]])
+    assert [row[9] for row in made.rows] == ["", ""]
+    assert made.note == ""
+
+
 def test_seconds_may_come_from_other_records():
-    slow = [replace(record, batch_seconds=8.0) for record in [*PREDICTED, *FIXED]]
+    slow = [replace(record, seconds_share=8.0) for record in [*PREDICTED, *FIXED]]
     (made,) = tables([*PREDICTED, *FIXED], slow, against_fixed=True)
     assert [row[9] for row in made.rows] == ["1.00", "1.00"]
 

@@ -61,7 +61,7 @@ def test_it_predicts_longer_answers_where_the_prompt_asks_for_them(embedded):
 @pytest.mark.parametrize("name", EMBEDDED)
 def test_the_card_says_what_log_and_records_say(name):
     settings = read(Path(card.__file__).parent / f"{name}.toml")
-    text = card.card(name, settings, shipped_log(name), card.accuracy(name), card.asked(name))
+    text = card.card(name, settings, shipped_log(name), card.accuracy(name), card.prompts_per_family(name))
     assert (FOLDER / name / "README.md").read_text() == text
 
 

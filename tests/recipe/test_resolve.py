@@ -331,8 +331,9 @@ def test_what_holds_calibrated_anywhere_is_held_to_the_calibration():
     made_with = {"recipe": json.loads(Recipe(length=Fixed(9), block=8).to_json())}
     model.calibration = replace(calibration(model), made_with=made_with)
     assert resolve(Recipe(length=Half(Calibrated(0.5)), block=8), model)
-    with pytest.raises(SettingError, match="with block 8, and this recipe has no block"):
-        resolve(Recipe(length=Half(Calibrated(0.5))), model)
+    assert resolve(Recipe(length=Half(Calibrated(0.5))), model).block == 8
+    with pytest.raises(SettingError, match="with block 8, and this recipe has block 4"):
+        resolve(Recipe(length=Half(Calibrated(0.5)), block=4), model)
 
 
 # Calibration

@@ -70,7 +70,7 @@ def alone(model, request):
         max_new_tokens=None if cap is None else [cap],
     )
     ((row, recipe),) = [(row, step.recipe) for step in steps for row in step.finished]
-    return cut_at_stop(build_generation(model, row, recipe, list(request.prompt_ids), 0.0).text, request.stop)
+    return cut_at_stop(build_generation(model, row, recipe, list(request.prompt_ids)).text, request.stop)
 
 
 def cut_at_stop(text, stops):

@@ -36,6 +36,9 @@ COMPLETIONS = [
     *bad("top_p", 0, -0.5, 1.5, HUGE, *NOT_A_NUMBER, temperature=1),
     *bad("top_p", 1.5, temperature=0),
     *bad("top_p", 0.5),  # the recipe draws nothing
+    *bad("top_k", 0, -1, 1.5, HUGE, *NOT_A_NUMBER, temperature=1),
+    *bad("top_k", 0, temperature=0),
+    *bad("top_k", 5),
     *bad("seed", 1.5, 2**63, -(2**63) - 1, HUGE, *NOT_A_NUMBER),
     *bad("seed", 2**63 - 1, n=2),
     *bad("stop", "", [""], 3, True, {}, ["a"] * 5, ["a", 3], "x" * 2000, [["a"]]),
@@ -58,7 +61,6 @@ COMPLETIONS = [
     *bad("suffix", "abc", 3),
     *bad("prompts", "abc"),
     *bad("tools", []),
-    *bad("top_k", 5),
     *bad("max_completion_tokens", 5),
     ({"": 1}, 400, None),
     ({"\n": 1}, 400, None),

@@ -21,13 +21,13 @@ CHECKS = [
 ]
 CHAT = "/v1/chat/completions"
 # Fields whose values the document cannot describe completely.
-CHECKED_BY_PARTS = ["recipe", "length", "interpretation", "n", "limit", "temperature", "top_p", "timeout"]
+CHECKED_BY_PARTS = ["recipe", "length", "interpretation", "n", "limit", "temperature", "top_p", "top_k", "timeout"]
 
 
 @pytest.fixture(scope="module")
 def published(toy, instruct):
     """Return the document of a path, from a server with short answers."""
-    limits = ServerSettings(max_choices=2, max_horizon=6, request_timeout=5.0, drain_timeout=5.0)
+    limits = ServerSettings(max_choices=2, max_horizon=6, timeout=5.0, drain_timeout=5.0)
     with serving(toy, settings=limits) as toys, serving(instruct, name="tiny", settings=limits) as chats:
         by_toy, by_chat = (schemathesis.openapi.from_url(f"{server.url}/openapi.json") for server in (toys, chats))
         yield lambda path: by_chat if path == CHAT else by_toy

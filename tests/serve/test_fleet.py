@@ -134,7 +134,7 @@ def test_a_killed_replica_loses_no_answer_and_changes_none():
             victim, *_ = await asyncio.gather(kill(), *(ask_until_answered() for _ in range(CLIENTS)))
             return victim
 
-    with fleet("--replicas", "2", "--max-batch-size", "8", model="tiny-llada-base") as started:
+    with fleet("--replicas", "2", "--batch-size", "8", model="tiny-llada-base") as started:
         assert len(started.replicas()) == 2
         victim = asyncio.run(asyncio.wait_for(load(started), 300))
         assert len(answers) == REQUESTS
@@ -191,7 +191,7 @@ def test_the_number_of_replicas_follows_the_load():
                 await asyncio.sleep(0.1)
             return most, await done
 
-    with fleet(*options, "--max-batch-size", "2", model="tiny-llada-base", replicas=1) as started:
+    with fleet(*options, "--batch-size", "2", model="tiny-llada-base", replicas=1) as started:
         most, answers = asyncio.run(asyncio.wait_for(load(started), 240))
         assert most == 2
         assert len({text for text, _, _ in answers}) == 1

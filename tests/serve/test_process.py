@@ -1,6 +1,7 @@
 """`lastword serve` as a process: ports, signals and a broken engine."""
 
 import asyncio
+import os
 import signal
 import socket
 import subprocess
@@ -29,9 +30,8 @@ def test_a_port_that_is_in_use_ends_the_process_with_an_error():
         listener.listen()
         port = listener.getsockname()[1]
         command = [sys.executable, "-m", "lastword", "serve", "--model", "toy", "--port", str(port)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=60, check=False, env={"PYTHONPATH": str(ROOT)}
-        )
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
     assert done.returncode == 1
     assert done.stderr.startswith(f"lastword: cannot listen on port {port} of 127.0.0.1 (Address already in use)")
     assert f"--port {port + 1}" in done.stderr
@@ -64,7 +64,7 @@ async def signalled(server, *, count, signals):
 
 
 def test_sigterm_finishes_accepted_requests_and_exits():
-    with served("--max-batch-size", 4, "--drain-timeout", 20) as server:
+    with served("--batch-size", 4, "--drain-timeout", 20) as server:
         streams = run(signalled(server, count=16, signals=1))
         assert server.process.wait(25) == 0
     recipe = Recipe.coerce(None).with_choices(length="fixed:16")
@@ -75,7 +75,7 @@ def test_sigterm_finishes_accepted_requests_and_exits():
 
 @pytest.mark.full
 def test_a_second_sigterm_exits_at_once_and_without_a_traceback():
-    with served("--max-batch-size", 1, "--drain-timeout", 60) as server:
+    with served("--batch-size", 1, "--drain-timeout", 60) as server:
         streams = run(signalled(server, count=40, signals=2))
         output, _ = server.process.communicate(timeout=10)
         assert server.process.returncode == 0

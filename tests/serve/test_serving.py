@@ -109,6 +109,9 @@ def test_sampling_of_the_request_replaces_that_of_the_recipe(toy):
     assert completion(toy, **sampled, temperature=0).recipe.sampling == Sampling()
     assert completion(toy, temperature=0.5, top_p=0.8).recipe.sampling.top_p == 0.8
     assert completion(toy, temperature=0, top_p=0.8).recipe.sampling == Sampling()
+    assert completion(toy, temperature=0.5, top_k=3).recipe.sampling == Sampling(temperature=0.5, top_k=3)
+    assert completion(toy, temperature=0, top_k=3).recipe.sampling == Sampling()
+    assert completion(toy, **sampled, top_k=3, temperature=2).recipe.sampling == Sampling(2.0, 0.9, 3)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +123,7 @@ def test_sampling_of_the_request_replaces_that_of_the_recipe(toy):
         ({"max_horizon": 10}, {"recipe": {"length": "survival:11"}}, "recipe"),
         ({"max_prompt_tokens": 4}, {"prompt": "abcde"}, "prompt"),
         ({"max_choices": 2}, {"n": 3}, "n"),
-        ({"request_timeout": 3.0}, {"timeout": 4}, "timeout"),
+        ({"timeout": 3.0}, {"timeout": 4}, "timeout"),
         ({"named_recipes_only": True}, {"recipe": "paper"}, None),
         ({"named_recipes_only": True}, {"recipe": {"length": "fixed:5"}}, "recipe"),
         ({"named_recipes_only": True}, {"length": "fixed:5"}, "length"),

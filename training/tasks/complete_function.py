@@ -31,21 +31,21 @@ def generate(rng: random.Random, style_rng: random.Random) -> Example:
     program = _program(rng, parameter)
     gather = program.gather
     name, returned = program.name, "int" if gather.type == "int" else "list[int]"
-    shown, *_ = informative(program, parameter, [_numbers(rng, rng.randint(3, 5)) for _ in range(4)], 1)
+    example, *_ = informative(program, parameter, [_numbers(rng, rng.randint(3, 5)) for _ in range(4)], 1)
     body, requested = program.body(style_rng, parameter)
     repeats = style_rng.random() < 0.2
     requested += requests.draw_requests(style_rng, *[requests.EXAMPLE] * repeats)
     prompt = (
         f"def {name}({parameter}: list[int]) -> {returned}:\n"
         f'    """Return {program.sentence}.{requested}\n\n'
-        f"    >>> {name}({shown})\n"
-        f"    {program.run(shown, parameter)}\n"
+        f"    >>> {name}({example})\n"
+        f"    {program.run(example, parameter)}\n"
         f'    """\n'
     )
     inputs = [_numbers(rng, rng.randint(4, 9)) for _ in range(4 * HIDDEN_TESTS)]
     hidden = [[], *informative(program, parameter, inputs, HIDDEN_TESTS)]
     tests = "\n".join(asserts(program, name, parameter, hidden))
-    note = f"    # For example, {shown} gives {program.run(shown, parameter)}.\n"
+    note = f"    # For example, {example} gives {program.run(example, parameter)}.\n"
     return Example("complete_function", prompt, note * repeats + body, tests)
 
 

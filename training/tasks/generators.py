@@ -56,11 +56,11 @@ def example_stream(split: str, family: str, seed: int = 0) -> Iterator[Example]:
 
 
 def _examples(split: str, family: str, rng: random.Random) -> Iterator[Example]:
-    seen: set[str] = set()
+    prompts: set[str] = set()
     while True:
         example = generate(family, rng)
-        if split_of(example.prompt) != split or example.prompt in seen:
+        if split_of(example.prompt) != split or example.prompt in prompts:
             continue
         if split != "train":
-            seen.add(example.prompt)
+            prompts.add(example.prompt)
         yield example

@@ -53,17 +53,17 @@ def boolean_expression(rng: random.Random) -> Puzzle:
     value = rng.random() < 0.5
     start = str(value)
     stages: list[tuple[str, bool]] = []  # each operation and its value, in order of evaluation
-    rests: list[str] = []  # what follows each operation's closing bracket
+    suffixes: list[str] = []  # text after the closing bracket of each operation
     for _ in range(rng.randint(3, 6)):
         word, other = rng.choice(("and", "or")), rng.random() < 0.5
-        rests = [f"{rest} {word} {other})" for rest in rests] + [""]
+        suffixes = [f"{suffix} {word} {other})" for suffix in suffixes] + [""]
         before, value = value, (value and other) if word == "and" else (value or other)
         stages.append((f"{before} {word} {other}", value))
-    text = f"({stages[0][0]}){rests[0]}"
+    text = f"({stages[0][0]}){suffixes[0]}"
     steps = []
-    for i, ((operation, result), rest) in enumerate(zip(stages, rests, strict=True), 1):
+    for i, ((operation, result), suffix) in enumerate(zip(stages, suffixes, strict=True), 1):
         opened = "(" * (len(stages) - i)
-        left = f" This leaves {opened}{result}{rest}." if rest else ""
+        left = f" This leaves {opened}{result}{suffix}." if suffix else ""
         steps.append(
             SolutionStep(
                 f"{operation} = {result}",

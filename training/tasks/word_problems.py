@@ -26,7 +26,7 @@ LARGEST = 40
 TEMPLATES = (4, 9, 10, 16, 31, 43, 48, 62, 72)
 _ZERO = re.compile(r"(\d)\.0+(?!\d)")
 _NUMBER = re.compile(r"\d+")
-_UNIT = re.compile(r"(\d)(?: [a-z]+)+ (?=[-+*/x] )")  # what is counted, between a number and its sign
+_UNIT = re.compile(r"(\d)(?: [a-z]+)+ (?=[-+*/x] )")  # a unit between a number and its operator
 _LOOSE = re.compile(r"(?<=\d) ?([-+*/x=]) ?(?=\d)")
 _EQUATION = re.compile(r"(?<![-+*/] )\d+(?: [-+*/] \d+)+ = \d+")
 _ALLOWED = re.compile(r"[A-Za-z0-9 $+*/=().,:;?!'\n-]+")
@@ -81,11 +81,11 @@ def _one_by_one(equation: str) -> str:
     >>> _one_by_one("38 - 6 - 12 = 20")
     '38 - 6 = 32, 32 - 12 = 20'
     """
-    first, *rest, _, _ = equation.split(" ")
-    if len(rest) <= 2 or set(rest[::2]) - {"+", "-"}:
+    first, *terms, _, _ = equation.split(" ")
+    if len(terms) <= 2 or set(terms[::2]) - {"+", "-"}:
         return equation
     steps, value = [], int(first)
-    for sign, number in zip(rest[::2], rest[1::2], strict=True):
+    for sign, number in zip(terms[::2], terms[1::2], strict=True):
         result = value + int(number) if sign == "+" else value - int(number)
         steps.append(f"{value} {sign} {number} = {result}")
         value = result

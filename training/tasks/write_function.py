@@ -23,20 +23,20 @@ def generate(rng: random.Random, style_rng: random.Random) -> Example:
     parameter = rng.choice(PARAMETERS)
     program = _by_word(rng, parameter) if rng.random() < 0.5 else _by_character(rng, parameter)
     name = program.name
-    shown = asserts(program, name, parameter, _informative_texts(rng, program, parameter, 3, 2))
+    examples = asserts(program, name, parameter, _informative_texts(rng, program, parameter, 3, 2))
     types, documents, repeats = (style_rng.random() < chance for chance in (0.2, 0.2, 0.2))
     body, requested = program.body(style_rng, parameter)
     met = [requests.TYPES] * types + [requests.DOCUMENT] * documents + [requests.EXAMPLE] * repeats
     requested += requests.draw_requests(style_rng, *met)
     prompt = (
         f"Write a function {name} that takes {parameter} and returns {program.sentence}.{requested}\n"
-        f"{shown[0]}\n{shown[1]}\nCode:\n"
+        f"{examples[0]}\n{examples[1]}\nCode:\n"
     )
     hidden = asserts(program, name, parameter, ["", *_informative_texts(rng, program, parameter, 6, HIDDEN_TESTS)])
     arrow = f" -> {program.gather.type}" if types else ""
     head = f"def {name}({parameter}{': str' * types}){arrow}:"
     document = f'    """Return {program.sentence}."""'
-    answer = "\n".join([head, *[document] * documents, body, *shown[:1] * repeats])
+    answer = "\n".join([head, *[document] * documents, body, *examples[:1] * repeats])
     return Example("write_function", prompt, answer, "\n".join(hidden))
 
 

@@ -55,15 +55,15 @@ class Daedal(Resizer):
     confidence is below `expand_threshold`: the least confident mask of the block becomes `expansion_factor` masks if
     its confidence is below `low_threshold`. Slots beyond `limit` are dropped at the right end.
 
-    Costs one probe of the whole canvas per expansion, about 29 for an answer of 300 slots; stage 2 costs no pass but
-    needs the logits of the whole answer. The paper decodes with AboveThreshold(0.9) and block=32; the released code
-    requires a confidence strictly above 0.9. Other differences from the released code: a row at its limit is not probed
-    once more; each row of a batch is probed and grown on its own; no insertion pushes written text beyond the limit;
-    and where the model proposes the mask token, the next best token is used instead (see Sampling).
+    Costs one probe of the whole canvas per expansion, about 29 for an answer of 300 slots; stage 2 costs no forward
+    pass but needs the logits of the whole answer. The paper decodes with AboveThreshold(0.9) and block=32; the released
+    code requires a confidence strictly above 0.9. Other differences from the released code: a row at its limit is not
+    probed once more; each row of a batch is probed and grown independently; no insertion pushes written text beyond the
+    limit; and where the model proposes the mask token, the next best token is used instead (see Sampling).
     """
 
     name = "daedal"
-    cost_summary = "a probe per expansion at first; logits of the whole answer in every pass"
+    cost_summary = "a probe per expansion; logits of the whole answer"
     source = "DAEDAL (Li et al., 2025, arXiv 2508.00819)"
 
     expansion_factor: int = checked_field(8, check_int, minimum=1)

@@ -12,11 +12,11 @@ from lastword.validation import check_int, checked_field
 
 @dataclass(frozen=True)
 class Fixed(LengthPolicy):
-    """Plan `slots` slots for every prompt (unset: as many as the model is made for), without a probe."""
+    """Plan `slots` slots for every prompt, by default the number that the model is made for."""
 
     name = "fixed"
-    cost_summary = "no probe; every pass as wide as the canvas"
-    source = "LLaDA (Nie et al., 2025), Dream (Ye et al., 2025)"
+    cost_summary = "no probe; all slots in every forward pass"
+    source = "LLaDA, Dream"
 
     slots: int | None = checked_field(None, check_int, minimum=1)
 

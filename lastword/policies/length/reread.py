@@ -26,9 +26,9 @@ class Reread(LengthPolicy):
     """Plan with `length`; when a block is complete, predict the remaining length from later slots and resize.
 
     The first half of an answer says more about the second half than the prompt does. The pass that completes a block
-    has logits for every slot after it, so a new prediction costs no pass: `length.interpretation` turns these logits
-    into hazards, and `length.estimate` turns the hazards into a number of remaining slots. The estimate covers these
-    slots only, so a factor in it does not scale the text that is already written.
+    has logits for every slot after it, so a new prediction costs no forward pass: `length.interpretation` turns these
+    logits into hazards, and `length.estimate` turns the hazards into a number of remaining slots. The estimate covers
+    these slots only, so a factor in it does not scale the text that is already written.
 
     For slots beyond the end of the canvas, the latest prediction that covered them remains valid: a hazard is
     conditional on the answer reaching its slot, so the two curves are joined slot by slot. If that prediction was
@@ -41,13 +41,13 @@ class Reread(LengthPolicy):
     was trained on canvases of sufficient length tends to predict that the answer fits: plan more slots for it, with
     Quantile(0.9) or Scaled(margin=16).
 
-    Costs no pass beyond the probe, but the logits of the whole answer in each pass; these include guidance and hooks,
-    and tokens chosen in a pass were still masks when it ran.
+    Costs no forward pass beyond the probe, but the logits of the whole answer in each pass; these include guidance and
+    hooks, and tokens chosen in a pass were still masks when it ran.
     """
 
     name = "reread"
-    cost_summary = "the probe of `length`; logits of the whole answer in every pass"
-    source = "ours, after the density curves of rho-EOS (arXiv 2601.22527)"
+    cost_summary = "the probe of `length`; logits of the whole answer"
+    source = "ours, after rho-EOS (arXiv 2601.22527)"
 
     length: Survival = Survival()
     increment: int = checked_field(64, check_int, minimum=1)

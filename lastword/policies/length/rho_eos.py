@@ -20,14 +20,14 @@ DENSITY_INTERVAL = 0.1
 
 @dataclass(frozen=True)
 class RhoEos(Resizer):
-    """Start with `initial` slots; grow after a pass that predicts too few end tokens, shrink after too many.
+    """Start with `initial` slots; grow while too few end tokens are predicted, shrink while too many are.
 
     rho-EOS (yjyddq/rho-EOS, arXiv 2601.22527). The density is the share of masks whose most likely token is the end
     token. Below `rho_low` the answer grows by a multiple of `expansion_factor` masks; above `rho_high` it loses a
     multiple of them at its end. The multiple depends on the distance from the range in steps of 0.1, rounded up: it
     doubles with every step (`scheduler="exp"`), equals their number (`"linear"`) or is 1 (`"const"`), and never exceeds
-    8. Resizing stops after `max_adjust_steps` passes, and in a row that reached `limit`. Costs no pass but needs the
-    logits of the whole answer. The paper decodes with AboveThreshold(0.9) and block=32.
+    8. Resizing stops after `max_adjust_steps` passes, and in a row that reached `limit`. Costs no forward pass but
+    needs the logits of the whole answer. The paper decodes with AboveThreshold(0.9) and block=32.
 
     The released code uses DAEDAL's end confidence over `eos_window` slots instead of the density: `signal="released"`.
     Other differences from it: a crop keeps written text and at least one slot; a distance that is a whole number of
@@ -37,7 +37,7 @@ class RhoEos(Resizer):
     """
 
     name = "rho-eos"
-    cost_summary = "no probe; logits of the whole answer in every pass"
+    cost_summary = "no probe; logits of the whole answer"
     source = "rho-EOS (arXiv 2601.22527)"
 
     rho_low: float = checked_field(0.4, check_number, minimum=0, maximum=1)

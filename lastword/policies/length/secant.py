@@ -35,8 +35,8 @@ class Secant(BoundedPolicy):
     """
 
     name = "secant"
-    cost_summary = "one to `max_probes` probes, each as long as the canvas it tries"
-    source = "ours, for stage 1 of DAEDAL (Li et al., 2025, arXiv 2508.00819)"
+    cost_summary = "one to `max_probes` probes of short canvases"
+    source = "ours, for stage 1 of DAEDAL"
     default_initial = 128
 
     limit: int | None = checked_field(None, check_int, minimum=1)

@@ -29,7 +29,7 @@ from lastword.validation import (
 
 @dataclass(frozen=True)
 class Survival(LengthPolicy):
-    """Plan an estimate, by default the mean, of the length distribution that one probe of `limit` masks predicts.
+    """Plan the mean, or another estimate, of the length distribution from one probe of `limit` masks.
 
     Algorithm 1 of "Survival-Guided Length Control for Efficient Diffusion Language Models" (Kobyzev, Ghaddar, Cui):
     h(k) is the softmax at the end token in slot k, S(k) = prod(1 - h(i)), and the expected length, sum of S(k-1), is
@@ -43,8 +43,8 @@ class Survival(LengthPolicy):
     """
 
     name = "survival"
-    cost_summary = "one probe of `limit` slots"
-    source = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), Algorithm 1"
+    cost_summary = "one probe"
+    source = "Kobyzev et al., 2026 (arXiv 2608.26374), Algorithm 1"
 
     limit: int | None = checked_field(None, check_int, minimum=1)
     estimate: Estimate = Mean()
@@ -131,7 +131,7 @@ class Survival(LengthPolicy):
 
 @dataclass(frozen=True)
 class Calibrated(LengthPolicy):
-    """Survival with the settings of `lastword calibrate`, so that a share `coverage` of answers fits.
+    """Plan with the calibration of the model, so that a share `coverage` of the answers fits.
 
     The calibration of a model (`lengths.json`) holds the limit, interpretation and estimate of its predictions and the
     ratios of real to predicted lengths. Predictions are multiplied by one of these ratios, chosen by rank (split
@@ -142,8 +142,8 @@ class Calibrated(LengthPolicy):
     """
 
     name = "calibrated"
-    cost_summary = "one probe of the calibration's limit"
-    source = "ours; split-conformal prediction (Vovk et al., 2005)"
+    cost_summary = "one probe"
+    source = "ours; split conformal prediction (Vovk et al., 2005)"
 
     coverage: float = checked_field(0.9, check_number, above=0, below=1)
     family: str | None = checked_field(None, check_type, str, "a family's name, or None")
@@ -174,9 +174,9 @@ class SurvivalAtStep(LengthPolicy):
     """Decode `step` steps on a canvas of `length.limit` slots, then predict the length and crop.
 
     As in the paper's step ablation (table "length drift": steps 2, 5, 7 and 10 move the estimate by less than 10). The
-    hazard of a slot that is already written is 1 for an end token and 0 for a word. Step 0 reads the first pass, which
-    has the same canvas as the probe of Survival. Costs no probe, but `step` + 1 passes on the long canvas and the
-    logits of the whole answer in every pass; unlike those of a probe, they include guidance and hooks.
+    hazard of a slot that is already written is 1 for an end token and 0 for a word. Step 0 reads the first forward
+    pass, which has the same canvas as the probe of Survival. Costs no probe, but `step` + 1 forward passes on the long
+    canvas and the logits of the whole answer in each; unlike those of a probe, they include guidance and hooks.
 
     The crop keeps text: if a word was written beyond the predicted horizon and before any end token, the row ends with
     that word instead. To measure only the drift, apply `Survival(limit).interpret(step.prediction)` to each step of a
@@ -184,8 +184,8 @@ class SurvivalAtStep(LengthPolicy):
     """
 
     name = "survival-at-step"
-    cost_summary = "no probe; `step` + 1 passes on the canvas of `limit` slots"
-    source = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), step ablation"
+    cost_summary = "no probe; `step` + 1 forward passes on the long canvas"
+    source = "Kobyzev et al., 2026 (arXiv 2608.26374), step ablation"
 
     step: int = checked_field(5, check_int, minimum=0)
     length: Survival = checked_field(Survival(), check_type, Survival, "Survival(), with its limit, estimate and ends")

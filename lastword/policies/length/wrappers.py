@@ -69,8 +69,8 @@ class StopAtEnd(Wrapper):
     """
 
     name = "stop-at-end"
-    cost_summary = "nothing; saves every pass after the end"
-    source = "built into DPad, dInfer and others"
+    cost_summary = "nothing"
+    source = "DPad, dInfer and others"
     traits = LengthTraits(resizes="between blocks", needs_blocks=True, capturable=True)
 
     def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State) -> tuple[Canvas, State]:
@@ -87,8 +87,8 @@ class GrowWhenFull(Wrapper):
     A prediction that is too short then costs another block instead of a truncated answer. A row grows when a block is
     complete and at most one more is left, so that masks follow the last planned block while it is filled; if the canvas
     ends with that block, models tend to shorten the answer to fit. Every row that has not ended thus has a spare block;
-    StopAtEnd(GrowWhenFull(Survival())) removes it once the end is written, so it made passes wider but cost no extra
-    pass. Without blocks, a row grows when it is full.
+    StopAtEnd(GrowWhenFull(Survival())) removes it once the end is written, so it made passes wider but did not add
+    one. Without blocks, a row grows when it is full.
 
     No row grows beyond `limit` slots (unset: the limit of the inner policy, or of the model; if the plan already takes
     all of that, one increment more). Rows grow between blocks only, where caches start anew, and only the logits of the
@@ -96,7 +96,7 @@ class GrowWhenFull(Wrapper):
     """
 
     name = "grow-when-full"
-    cost_summary = "no probe; one block of width ahead of a row that has not ended"
+    cost_summary = "no probe; forward passes are up to one block wider"
 
     increment: int = checked_field(32, check_int, minimum=1)
     limit: int | None = checked_field(None, check_int, minimum=1)
@@ -146,7 +146,7 @@ class Budget(Wrapper):
     """
 
     name = "budget"
-    cost_summary = "nothing; bounds the passes and tokens of everything else"
+    cost_summary = "nothing"
     traits = LengthTraits(bounds_cost=True, capturable=True)
 
     max_passes: int | None = checked_field(None, check_int, minimum=1, maximum=MAX_COUNT)

@@ -23,7 +23,7 @@ class LocalLeap(UnmaskRule):
     """
 
     name = "local-leap"
-    cost_summary = "fewer passes the more confident the model is; at worst one token per pass"
+    cost_summary = "at most one forward pass per token"
     source = "LocalLeap (Kong et al., 2025, arXiv 2510.07081)"
     traits = UnmaskTraits(capturable=True)
 

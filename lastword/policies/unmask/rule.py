@@ -120,7 +120,7 @@ class RankedRule(UnmaskRule):
     softmax(score / order_temperature).
     """
 
-    cost_summary = "as many passes as the schedule has"
+    cost_summary = "set by the schedule"
 
     schedule: Schedule = checked_field(EqualShares(), check_type, Schedule, "EqualShares(), Timesteps() or Cosine()")
     order_temperature: float = checked_field(0.0, check_temperature)
@@ -191,7 +191,7 @@ class MostConfident(RankedRule):
     """
 
     name = "most-confident"
-    source = "MaskGIT (Chang et al., 2022); LLaDA low_confidence, Dream maskgit_plus"
+    source = "MaskGIT (Chang et al., 2022), LLaDA, Dream"
 
     def score(self, prediction: Prediction) -> Float[Tensor, "B L"]:
         return prediction.confidence
@@ -199,7 +199,7 @@ class MostConfident(RankedRule):
 
 @dataclass(frozen=True)
 class LargestMargin(RankedRule):
-    """Fill the masks where the best token leads the second best by the largest margin (Kim et al., 2025)."""
+    """Fill the masks where the best token leads the second best by the largest margin."""
 
     name = "largest-margin"
     source = "Kim et al., 2025; Dream topk_margin"
@@ -221,7 +221,7 @@ class LowestEntropy(RankedRule):
 
 @dataclass(frozen=True)
 class AtRandom(RankedRule):
-    """Fill random masks, as many as the schedule allows: a baseline for all other rules."""
+    """Fill random masks, as many as the schedule allows: the baseline of all rules."""
 
     name = "at-random"
     source = "LLaDA random (Nie et al., 2025)"

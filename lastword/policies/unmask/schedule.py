@@ -53,7 +53,7 @@ class EqualShares(Schedule):
     """
 
     name = "equal-shares"
-    cost_summary = "masks / tokens_per_step passes"
+    cost_summary = "at most masks / tokens_per_step forward passes"
     source = "LLaDA (Nie et al., 2025)"
     capturable = True
 
@@ -76,7 +76,7 @@ class Cosine(Schedule):
     """
 
     name = "cosine"
-    cost_summary = "masks / tokens_per_step passes"
+    cost_summary = "at most masks / tokens_per_step forward passes"
     source = "MaskGIT (Chang et al., 2022)"
     capturable = True
 
@@ -102,7 +102,7 @@ class Timesteps(Schedule):
     """
 
     name = "timesteps"
-    cost_summary = "masks / tokens_per_step passes, less those that fill nothing"
+    cost_summary = "at most masks / tokens_per_step forward passes"
     source = "Dream (Ye et al., 2025)"
 
     eps: float = checked_field(1e-3, check_number, minimum=MIN_EPS, below=1)

@@ -32,8 +32,8 @@ class SlowFast(UnmaskRule):
     """
 
     name = "slow-fast"
-    cost_summary = "fewer passes, most of them without what lies behind the span"
-    source = "Slow-Fast Sampling (2025, arXiv 2506.10848)"
+    cost_summary = "most forward passes omit later columns"
+    source = "Slow-Fast Sampling (arXiv 2506.10848)"
     traits = UnmaskTraits(hides_columns=True)
 
     high_confidence: float = checked_field(0.85, check_number, above=0, maximum=1)

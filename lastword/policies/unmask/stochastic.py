@@ -17,7 +17,7 @@ from lastword.validation import check_number, check_type, checked_field
 
 @dataclass(frozen=True)
 class MaskGit(UnmaskRule):
-    """Fill the masks with the highest log-probability plus noise; the noise decreases from pass to pass.
+    """Fill the masks with the highest log-probability plus noise, which decreases from pass to pass.
 
     The noise in pass t of T is `choice_temperature` * (1 - t / T) * Gumbel noise. MaskGIT (Chang et al., 2022): early
     passes choose almost at random, the last by confidence alone. With `choice_temperature=0` this is MostConfident.
@@ -25,7 +25,7 @@ class MaskGit(UnmaskRule):
     """
 
     name = "maskgit"
-    cost_summary = "as many passes as the schedule has"
+    cost_summary = "set by the schedule"
     source = "MaskGIT (Chang et al., 2022)"
     traits = UnmaskTraits(follows_schedule=True)
 
@@ -54,13 +54,13 @@ class MaskGit(UnmaskRule):
 
 @dataclass(frozen=True)
 class CoinFlip(UnmaskRule):
-    """Fill each mask with a probability given by the time schedule, as in the textbook reverse process.
+    """Fill each mask with the probability of the time schedule: the textbook reverse process.
 
     A pass may fill no mask; the last pass fills all. It is Dream's default, but no published result uses it.
     """
 
     name = "coin-flip"
-    cost_summary = "as many passes as the schedule has"
+    cost_summary = "set by the schedule"
     source = "Dream origin (Ye et al., 2025)"
     traits = UnmaskTraits(follows_schedule=True, uses_model=False)
 

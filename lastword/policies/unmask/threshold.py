@@ -29,7 +29,7 @@ class AboveThreshold(UnmaskRule):
     """
 
     name = "threshold"
-    cost_summary = "fewer passes the more confident the model is; at worst one token per pass"
+    cost_summary = "at most one forward pass per token"
     source = "Fast-dLLM (Wu et al., 2025)"
     traits = UnmaskTraits(capturable=True)
 
@@ -58,7 +58,7 @@ class Factor(UnmaskRule):
     """
 
     name = "factor"
-    cost_summary = "fewer passes the more confident the model is; at worst one token per pass"
+    cost_summary = "at most one forward pass per token"
     source = "Fast-dLLM (Wu et al., 2025), later versions"
     traits = UnmaskTraits(capturable=True)
 
@@ -84,7 +84,7 @@ class EntropyBound(UnmaskRule):
     """
 
     name = "entropy-bound"
-    cost_summary = "fewer passes the more confident the model is; at worst one token per pass"
+    cost_summary = "at most one forward pass per token"
     source = "EB-Sampler (Ben-Hamu et al., 2025, arXiv 2505.24857)"
     traits = UnmaskTraits(capturable=True)
 
@@ -107,7 +107,7 @@ class EntropyBound(UnmaskRule):
 
 @dataclass(frozen=True)
 class LeftmostFirst(UnmaskRule):
-    """In the first pass of a block, fill its leftmost mask only; after that, follow the rule `unmask`.
+    """Fill only the leftmost mask in the first pass of a block; then follow the rule `unmask`.
 
     The block-wise scripts of Fast-dLLM do this on Dream (Wu et al., 2025), however unlikely the token is: Dream
     predicts a token from the column before it, and their cache does not recompute that column within a block. This
@@ -116,8 +116,8 @@ class LeftmostFirst(UnmaskRule):
     """
 
     name = "leftmost-first"
-    cost_summary = "about one pass more per block"
-    source = "Fast-dLLM on Dream (Wu et al., 2025)"
+    cost_summary = "about one more forward pass per block"
+    source = "Fast-dLLM on Dream"
 
     unmask: UnmaskRule = checked_field(
         AboveThreshold(), check_type, UnmaskRule, "an unmask rule, such as AboveThreshold(0.9)"

@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from benchmarks.readings import FLOOR
 
 from benchmarks import begun
-from benchmarks.readings import FLOOR
 from lastword.tasks import BENCHMARKS
 
 LENGTHS = {"length": 50, "product": {"0": 30.0, "8": 40.0}, "auto": {"0": 45.0, "8": 48.0}}

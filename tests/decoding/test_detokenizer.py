@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from lastword.canvas.tokens import TokenIds
+from lastword.decoding.detokenizer import REPLACEMENT, IncrementalDetokenizer
 from lastword.errors import NumericError
-from lastword.serve.detokenizer import REPLACEMENT, IncrementalDetokenizer
 from tests.serve.helpers import cut_at_stop
 
 MASK, END, TURN_END = 256, 257, 258
