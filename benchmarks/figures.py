@@ -151,7 +151,7 @@ def draw_curves(record: Path) -> None:
     figure = new_figure(10, 7)
     axes = figure.subplots(len(MODELS), len(BENCHMARKS), sharex=True, sharey=True)
     looks = {
-        "reference": ("dotted: reference answers", INK, ":"),
+        "reference": ("dotted: reference", INK, ":"),
         "product": ("dashed: the paper", ORANGE, "--"),
         "auto": ("solid: Auto", BLUE, "-"),
     }

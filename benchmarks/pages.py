@@ -88,27 +88,41 @@ def table_of(head: Sequence[str], rows: Iterable[Sequence[str]], text_columns: i
 
 
 def front() -> str:
-    """Return the table of README: accuracy, work and time of the main recipes, from one run in batches."""
-    arms = {arm: _all_models(arm, BATCH_SPEED) for arm in FRONT}
-    fixed = arms[FIXED]
+    """Return the table of README: accuracy, work and seconds of the main recipes."""
     rows = []
-    for arm, answers in arms.items():
+    for arm in FRONT:
+        answers = _all_models(arm, BATCH_SPEED)
         means = [total_cost(answers, cost) / len(answers) for cost in COSTS]
-        seconds = total_seconds(answers) / len(answers)
         rows.append([
             TITLES[arm], f"{100 * sum(answer.correct for answer in answers) / len(answers):.1f}%",
-            *(f"{mean:,.0f}" for mean in means), f"{seconds:.4f}",
-            f"{total_seconds(fixed) / len(fixed) / seconds:.1f}x",
+            *(f"{mean:,.0f}" for mean in means), _seconds_per_answer(arm, SPEED, ".2f"),
+            _seconds_per_answer(arm, BATCH_SPEED, ".4f"),
         ])  # fmt: skip
-    ((hardware, dtype, batch_size),) = {(answer.hardware, answer.dtype, answer.rows) for answer in fixed}
-    head = ("recipe", "accuracy", "forward passes", "tokens computed", "seconds per answer", "speed-up")
+    cpu, gpu = _all_models(FIXED, SPEED), _all_models(FIXED, BATCH_SPEED)
+    ((processor, batch_size),) = {
+        (answer.hardware.replace("(R)", "").partition(" Processor")[0], answer.rows) for answer in cpu
+    }
+    ((card, dtype, gpu_batch_size),) = {(answer.hardware, answer.dtype, answer.rows) for answer in gpu}
+    head = (
+        "recipe", "accuracy", "forward passes", "tokens computed", f"seconds, CPU, batch of {batch_size}",
+        f"seconds, {card.removeprefix('NVIDIA ')}, batch of {gpu_batch_size}",
+    )  # fmt: skip
     return "\n".join([
         table_of(head, rows),
         "",
-        f"Means per answer of four embedded models (5M parameters), {len(fixed) // len(MODELS):,} test prompts each, "
-        f"in batches of {batch_size} on one {hardware} ({dtype}). All rows are from one run, "
-        "`benchmarks/records/batch-speed`. [Other settings](docs/measured/seconds.md).",
+        f"Means per answer of four embedded models (5M parameters). GPU: {len(gpu) // len(MODELS):,} test prompts per "
+        f"model, {dtype}, also for accuracy and counts. CPU: {len(cpu) // len(MODELS)} prompts per model, one "
+        f"core of an {processor}, float32. All recipes of a column were timed in one run: "
+        "[seconds](docs/measured/seconds.md).",
     ])  # fmt: skip
+
+
+def _seconds_per_answer(arm: str, folder: Path, form: str) -> str:
+    """Return the mean seconds per answer of an arm over all models, and the speed-up over the fixed canvas."""
+    seconds, fixed = (
+        total_seconds(answers) / len(answers) for answers in (_all_models(name, folder) for name in (arm, FIXED))
+    )
+    return f"{seconds:{form}} ({fixed / seconds:.1f}x)"
 
 
 def _all_models(arm: str, folder: Path) -> list[Answer]:
@@ -243,15 +257,15 @@ def benched() -> dict[str, PassRecord]:
 def _by_shape() -> dict[str, list[PassRecord]]:
     """Return the runs of each real shape; runs with stored weights come first."""
     runs = sorted(benched().values(), key=lambda run: run.weights != "plain")
-    return {shape: own for shape in SHAPES if (own := [run for run in runs if run.shape == shape])}
+    return {shape: of_shape for shape in SHAPES if (of_shape := [run for run in runs if run.shape == shape])}
 
 
 def bench() -> str:
     """Return the forward passes of every real shape."""
-    shown = [f"**{shape}**\n\n{pass_tables.shape_table(runs)}" for shape, runs in _by_shape().items()]
+    sections = [f"**{shape}**\n\n{pass_tables.shape_table(runs)}" for shape, runs in _by_shape().items()]
     if any(map(widths_of, benched().values())):
-        shown.append("![Time and memory of a full forward pass by its width](../figures/widths.png)")
-    return "\n\n".join(shown)
+        sections.append("![Time and memory of a full forward pass by its width](../figures/widths.png)")
+    return "\n\n".join(sections)
 
 
 def widths_of(run: PassRecord) -> list[PassLine]:

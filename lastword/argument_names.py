@@ -34,7 +34,8 @@ DTYPE = Advice("dtype", "bfloat16", _LOAD)
 WEIGHTS = Advice("weights", "fp8", f"{_LOAD} that quantises the layers")
 NATIVE = Advice(note="leave it out: the models are implemented here, and no code of a checkpoint is run")
 GUIDANCE = Advice("guidance", "X", "in Python sampling=lastword.Sampling(guidance=X)")
-LEFT_TO_RIGHT = Advice(note="leave it out: tokens are not decoded from left to right, so it has no meaning")
+GUIDANCE_SCALE = GUIDANCE._replace(note=f"{GUIDANCE.note}, where X is guidance_scale - 1")
+UNSUPPORTED = Advice(note="leave it out: it is not supported")
 END_IDS = Advice("turn_ends", note=f"{_LOAD}; most token ids come with the checkpoint")
 MESSAGES = Advice(note="give the messages as the prompt")
 PROMPT = Advice("prompt", note="text, token ids, messages or a list of these")
@@ -61,14 +62,14 @@ FOREIGN: dict[str, Advice] = {
     "do_sample": SAMPLING,
     "remasking": RULE,
     "alg": RULE,
-    "alg_temp": Advice("unmask", "maskgit:choice_temperature=T", "which adds noise to the order"),
+    "alg_temp": Advice("unmask", "lowest-entropy:order_temperature=T", "or with another of these rules"),
     "threshold": Advice("unmask", "threshold:0.9"),
     "factor": Advice("unmask", "factor:1.0"),
     "use_cache": Advice("cache", "dual", "or prefix"),
     "dual_cache": Advice("cache", "dual"),
     "cfg": GUIDANCE,
     "cfg_scale": GUIDANCE,
-    "guidance_scale": GUIDANCE,
+    "guidance_scale": GUIDANCE_SCALE,
     "stop_strings": STOP,
     "stop_sequences": STOP,
     "until": STOP,
@@ -96,10 +97,10 @@ FOREIGN: dict[str, Advice] = {
     "prompt_token_ids": PROMPT,
     "attention_mask": Advice(note="leave it out: prompts of a list may have any length, and padding is handled here"),
     "logprobs": Advice(note="leave it out; the frames of lastword.stream have the confidence of each token"),
-    "num_beams": LEFT_TO_RIGHT,
-    "repetition_penalty": LEFT_TO_RIGHT,
-    "presence_penalty": LEFT_TO_RIGHT,
-    "frequency_penalty": LEFT_TO_RIGHT,
+    "num_beams": UNSUPPORTED,
+    "repetition_penalty": UNSUPPORTED,
+    "presence_penalty": UNSUPPORTED,
+    "frequency_penalty": UNSUPPORTED,
     "min_new_tokens": Advice("length", note="the length policy, which plans the number of tokens"),
     "torch_dtype": DTYPE,
     "device_map": DEVICE,

@@ -24,7 +24,7 @@ COMMAND_LINE = (DOCS / "commands" / "index.md").read_text()
 
 
 def module(name: str):
-    """A file of docs/site, which is no package."""
+    """A file of docs/site, which is not a package."""
     spec = importlib.util.spec_from_file_location(name, DOCS / "site" / f"{name}.py")
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
@@ -135,7 +135,7 @@ def test_links_out_of_the_docs_become_words(tmp_path):
     (docs / "other.md").touch()
     text = "[one](../examples/first.py) [two](other.md#x) [`examples/first.py`](../examples/first.py)"
     text += " [gone](../gone.py) [web](https://a.b/c)\n```text\n[code](../examples/first.py)\n```\n"
-    assert pages.inside(text, docs / "page.md", docs) == (
+    assert pages.without_outer_links(text, docs / "page.md", docs) == (
         "one (`examples/first.py`) [two](other.md#x) `examples/first.py`"
         " [gone](../gone.py) [web](https://a.b/c)\n```text\n[code](../examples/first.py)\n```\n"
     )
@@ -145,8 +145,8 @@ def test_docstrings_are_shown_with_their_examples_and_comments():
     shown = module("docstrings")
     assert shown.fenced("Text.\n\n>>> 1 + 1\n2\n\nMore.") == ("Text.\n\n```python\n>>> 1 + 1\n2\n```\n\nMore.")
     lines = {"horizon": "    horizon: int  # slots planned", "cost": "    cost: Work"}
-    assert shown.fields(lines) == "\n\n| field | |\n|---|---|\n| `horizon` | Slots planned |\n"
-    assert shown.fields({"cost": "    cost: Work"}) == ""
+    assert shown.fields_table(lines) == "\n\n| field | |\n|---|---|\n| `horizon` | Slots planned |\n"
+    assert shown.fields_table({"cost": "    cost: Work"}) == ""
 
 
 # ---- as it is built ----

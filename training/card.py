@@ -82,7 +82,7 @@ The first command reproduces the table on a GPU. The second measures a sample on
 
 ## Limits
 
-The model imitates its training texts. On other prompts its answers are wrong, and its confidence is high. Numbers
+The model imitates its training texts. On other prompts its answers are wrong, and its confidence is high. Most numbers
 have one or two digits. Its end-token signal is {signal}.
 Results on length prediction with a model of this size may not hold for large models.
 """

@@ -177,11 +177,18 @@ def _title(line: PassLine, settings: Mapping[str, object]) -> str | None:
 
 
 def recipes_table(record: PassRecord) -> str:
-    """Return the seconds of each recipe by model, with the speedup over the fixed canvas of the same model."""
+    """Return the seconds of each recipe by model, with the speedup over the fixed canvas of the same model.
+
+    A cell is empty if the model was not measured with the recipe; there is no speedup without a fixed canvas.
+    """
     seconds = {tuple(line.case.split(", ")): line.seconds for line in record.lines if line.seconds}
     models = list(dict.fromkeys(model for model, _ in seconds))
     rows = [f"| recipe | {' | '.join(models)} |", "|---|" + "---:|" * len(models)]
     for recipe in dict.fromkeys(recipe for _, recipe in seconds):
-        cells = [f"{seconds[m, recipe]:.2f} ({seconds[m, 'fixed'] / seconds[m, recipe]:.1f}x)" for m in models]
+        cells = []
+        for model in models:
+            value, fixed = seconds.get((model, recipe)), seconds.get((model, "fixed"))
+            speedup = f" ({fixed / value:.1f}x)" if value and fixed else ""
+            cells.append(f"{value:.2f}{speedup}" if value else "")
         rows.append(f"| {recipe} | {' | '.join(cells)} |")
     return "\n".join(rows)

@@ -70,8 +70,9 @@ def page_table() -> str:
         rows.append(f"| {arm} | {' | '.join(cells)} |")
     summaries = record.traffic.values()
     caption = (
-        f"Rates: {record.settings['load']:.0%} of the capacity of {record.settings['replicas']:,} replicas with a predicted "
-        f"canvas, which is {_join(f'{summary.rate:,.0f}' for summary in summaries)} requests/s. Mean answers: "
+        f"Rates: {record.settings['load']:.0%} of the capacity of {record.settings['replicas']:,} replicas with a "
+        f"predicted canvas, which is {_join(f'{summary.rate:,.0f}' for summary in summaries)} requests/s. "
+        "Mean answers: "
         f"{_join(f'{summary.tokens:.0f}' for summary in summaries)} tokens. R2 of predicted and true work: "
         f"{_join(f'{summary.r2:.2f}' for summary in summaries)}."
     )

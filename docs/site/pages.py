@@ -27,54 +27,54 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     """Return a page with tables of options, and without other comments and links to files that the site lacks."""
     source = Path(config.docs_dir) / page.file.src_uri
     markdown = OPTIONS.sub(lambda marker: options_tables(marker["command"]), markdown)
-    return inside(COMMENT.sub("", markdown), source, Path(config.docs_dir))
+    return without_outer_links(COMMENT.sub("", markdown), source, Path(config.docs_dir))
 
 
 def expanded(nav: list[Any], docs: Path) -> list[Any]:
-    """The navigation with every pattern replaced by its pages, in reading order.
+    """Return the navigation with every pattern replaced by its pages, in reading order.
 
-    The order is that in which the folder's index.md links to them, then by name. A page that has a place of
-    its own is left out of patterns, and a pattern that matches nothing leaves nothing.
+    Pages are in the order in which the folder's index.md links to them, then by name. A pattern does not repeat pages
+    that the navigation names elsewhere. A pattern without pages is left out.
     """
-    placed = set(_paths(nav))
+    listed = set(_paths(nav))
 
     def pages(pattern: str) -> list[str]:
-        found = {path.relative_to(docs).as_posix() for path in docs.glob(pattern)} - placed
-        placed.update(found)
+        matches = {path.relative_to(docs).as_posix() for path in docs.glob(pattern)} - listed
+        listed.update(matches)
         index = docs / Path(pattern).parent / "index.md"
         text = index.read_text(encoding="utf-8") if index.exists() else ""
         linked = [(Path(pattern).parent / name).as_posix() for name in _links(text)]
         first = [f"{Path(pattern).parent.as_posix()}/index.md", *linked]
-        ordered = [name for name in dict.fromkeys(first) if name in found]
-        return [*ordered, *sorted(found - {*ordered})]
+        ordered = [name for name in dict.fromkeys(first) if name in matches]
+        return [*ordered, *sorted(matches - {*ordered})]
 
     def entries(items: list[Any]) -> list[Any]:
-        made: list[Any] = []
+        result: list[Any] = []
         for item in items:
             if isinstance(item, dict):
-                ((title, below),) = item.items()
-                listed = entries(below if isinstance(below, list) else [below])
-                plain = isinstance(below, str) and "*" not in below
-                made += [{title: below if plain else listed}] if listed else []
+                ((title, content),) = item.items()
+                children = entries(content if isinstance(content, list) else [content])
+                is_page = isinstance(content, str) and "*" not in content
+                result += [{title: content if is_page else children}] if children else []
             else:
-                made += pages(item) if "*" in item else [item]
-        return made
+                result += pages(item) if "*" in item else [item]
+        return result
 
     return entries(nav)
 
 
-def inside(markdown: str, source: Path, docs: Path) -> str:
-    """Links to files of the repository outside of docs as words: text, and the path in brackets."""
+def without_outer_links(markdown: str, source: Path, docs: Path) -> str:
+    """Return a page in which links to files outside of docs are text, with the path of the file in brackets."""
 
-    def told(link: re.Match[str]) -> str:
+    def as_text(link: re.Match[str]) -> str:
         target = Path(os.path.normpath(source.parent / link["target"]))
         if "://" in link["target"] or target.is_relative_to(docs) or not target.exists():
-            return link[0]  # mkdocs itself looks at these
+            return link[0]  # mkdocs checks these links
         path = target.relative_to(docs.parent).as_posix()
         return link["text"] if path in link["text"] else f"{link['text']} (`{path}`)"
 
     parts = FENCED.split(markdown)  # every second one is code
-    return "".join(part if place % 2 else LINK.sub(told, part) for place, part in enumerate(parts))
+    return "".join(part if index % 2 else LINK.sub(as_text, part) for index, part in enumerate(parts))
 
 
 def options_tables(command: str) -> str:
@@ -141,15 +141,15 @@ def _types(annotation: Any) -> Iterator[Any]:
 
 
 def _paths(nav: list[Any]) -> list[str]:
-    """Every page that is named without a pattern."""
-    found: list[str] = []
+    """Return every page that is named without a pattern."""
+    paths: list[str] = []
     for item in nav:
-        below = next(iter(item.values())) if isinstance(item, dict) else item
-        if isinstance(below, list):
-            found += _paths(below)
-        elif "*" not in below:
-            found.append(below)
-    return found
+        content = next(iter(item.values())) if isinstance(item, dict) else item
+        if isinstance(content, list):
+            paths += _paths(content)
+        elif "*" not in content:
+            paths.append(content)
+    return paths
 
 
 def _links(text: str) -> list[str]:

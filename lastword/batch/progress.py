@@ -46,9 +46,11 @@ class BatchSummary:
         before = f" ({self.before} by an earlier run)" if self.before else ""
         skipped = self.prompts - self.answered - self.failed
         unanswered = f", {skipped} left out" if skipped else ""
-        speed = f"{self.tokens} tokens in {self.seconds:.1f} s, {self.tokens / self.seconds:.1f} tokens/s; "
-        counts = f"{self.answered} answered, {self.failed} failed{before}{unanswered}"
-        return f"{counts}; {speed if self.seconds else ''}answers in {self.path}"
+        counts = f"{self.answered} answered, {self.failed} failed{before}{unanswered}; "
+        speed = ""
+        if self.seconds:  # 0 if all prompts were answered by earlier runs
+            speed = f"{self.tokens} tokens in {self.seconds:.1f} s, {self.tokens / self.seconds:.1f} tokens/s; "
+        return f"{counts}{speed}answers in {self.path}"
 
 
 class RemainingTime:

@@ -38,7 +38,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 
 app = typer.Typer(
     name="lastword",
-    help="Know how long a diffusion language model's answer will be before it writes it.",
+    help="Know the length of a diffusion language model's answer before it is generated.",
     epilog=f"Begin with: lastword demo\n\n{THREADS}\n\n{EXIT_CODES}",
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -143,8 +143,14 @@ class Command(TyperCommand):
 
 # The commands by panel of `lastword --help`, in the order in which a new user needs them.
 PANELS: dict[str, dict[str, Function]] = {
-    "A first answer": {"demo": demo, "generate": generate, "predict": predict, "chat": chat, "serve": serve},
-    "Many answers, and how good they are": {
+    "Single prompts, chat and serving": {
+        "demo": demo,
+        "generate": generate,
+        "predict": predict,
+        "chat": chat,
+        "serve": serve,
+    },
+    "Files of prompts and evaluation": {
         "eval": evaluate,
         "batch": batch,
         "calibrate": calibrate,

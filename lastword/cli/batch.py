@@ -19,9 +19,9 @@ from lastword.cli.errors import resumable
 from lastword.cli.options import EngineOptions, ModelOptions, RecipeOptions, path_option
 from lastword.errors import SettingError
 
-CALIBRATION_OUT = "File to write. Default: where the model finds it (its folder, or ~/.cache/lastword)."
+CALIBRATION_OUT = "File to write. Default: the file that other commands load for this model."
 
-FILE_OF_PROMPTS = '.jsonl (objects with "prompt", "messages" or "tokens", or OpenAI batch input) or .parquet.'
+FILE_OF_PROMPTS = '.jsonl or .parquet, with fields "prompt", "messages" or "tokens", or OpenAI batch input.'
 IN_ORDER = "Sort the answers by prompt at the end, or keep the order in which they finished."
 
 
@@ -30,8 +30,10 @@ def batch(
     model_options: ModelOptions,
     recipe_options: RecipeOptions,
     engine_options: EngineOptions,
-    out: Annotated[Path, path_option("Answers, .jsonl or .parquet. A stopped run is resumed.")],
-    name: Annotated[str | None, Option(help="Model name in requests. Default: --model.")] = None,
+    out: Annotated[
+        Path, path_option("File of answers to write, .jsonl or .parquet. The same command resumes a stopped run.")
+    ],
+    name: Annotated[str | None, Option(help=options.NAMES)] = None,
     max_new_tokens: options.MaxNewTokens = None,
     stop: options.Stop = None,
     batch_size: options.BatchSize = 8,
@@ -39,15 +41,15 @@ def batch(
     limit: options.Limit = None,
     chat: options.Chat = None,
     in_order: Annotated[bool, Option("--in-order/--as-they-come", help=IN_ORDER)] = True,
-    plain: Annotated[bool, Option("--plain", help="Write plain lines even for OpenAI input.")] = False,
+    plain: Annotated[bool, Option("--plain", help="Write plain lines also for input in OpenAI's format.")] = False,
     calibration: options.CalibrationFile = "auto",
     import_modules: options.Imports = None,
 ) -> None:
     """Answer a file of prompts.
 
-    A line may set max_new_tokens, temperature, top_p, top_k, stop, seed, recipe and length for itself. Each answer is
-    written as soon as it is finished. If a line is invalid or its answer fails, the reason is written instead. The same
-    command resumes a run that was stopped or killed.
+    A line may replace max_new_tokens, temperature, top_p, top_k, stop, seed, recipe and length. Each answer is written
+    as soon as it is finished. If a line is invalid or its answer fails, the reason is written instead. The same command
+    resumes a run that was stopped or killed.
 
     Examples:
 
@@ -84,16 +86,20 @@ def batch(
 
 
 def calibrate(
-    prompts: Annotated[Path, path_option('One prompt per line, or .jsonl with "prompt" fields.')],
+    prompts: Annotated[Path, path_option('Text with one prompt per line, or .jsonl or .parquet with fields "prompt".')],
     model_options: ModelOptions,
     recipe_options: RecipeOptions,
     engine_options: EngineOptions,
-    family_field: Annotated[str | None, Option(help="Field of the .jsonl file that names the task family.")] = None,
-    coverage: Annotated[float, Option(help="Share of answers that must fit.")] = 0.9,
+    family_field: Annotated[str | None, Option(help="Field of --prompts that names the task family.")] = None,
+    coverage: Annotated[
+        float, Option(help="Share of the answers that fit into the planned canvas, for the printed factor.")
+    ] = 0.9,
     slots: options.Slots = None,
     limit: options.Limit = None,
     interpretation: options.InterpretationName = "auto",
-    estimate: Annotated[str, Option(help="Estimate to scale: mean, quantile:0.9, cheapest:300.")] = "mean",
+    estimate: Annotated[
+        str, Option(help="Estimate of the length that is scaled: mean, quantile:0.9 or cheapest:300.")
+    ] = "mean",
     ends: options.Ends = "document",
     batch_size: options.BatchSize = 8,
     seed: options.Seed = 0,
@@ -101,11 +107,11 @@ def calibrate(
     out: Annotated[Path | None, path_option(CALIBRATION_OUT)] = None,
     import_modules: options.Imports = None,
 ) -> None:
-    """Measure a model's answer lengths against the predictions, and save the ratios.
+    """Compare the lengths of a model's answers with their predictions, and save the ratios.
 
-    No labels are needed. Each prompt is answered on a canvas of --slots with the recipe whose lengths you want to bound
-    (default: careful). Afterwards, --length calibrated:0.9 plans a canvas that is long enough for 90% of answers that
-    are decoded with the same options. The command is printed at the end.
+    No labels are needed. Each prompt is answered on a canvas of --slots masks. Afterwards, --length calibrated:0.9
+    plans a canvas that is long enough for 90% of the answers that are decoded with the same recipe. A command that uses
+    the calibration is printed at the end.
 
     Examples:
 

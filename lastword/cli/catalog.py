@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def models(as_json: options.Json = False) -> None:
-    """List the models that have a name: the embedded ones, and checkpoints of the hub.
+    """List the embedded models, and known checkpoints of the Hugging Face hub.
 
-    Nothing is downloaded. --model also accepts any checkpoint folder in the format of LLaDA or Dream, and the
-    hub name of any such checkpoint.
+    Nothing is downloaded. --model also accepts other checkpoint folders and hub names, if the checkpoint has the format
+    of LLaDA or Dream.
 
     Examples:
 
@@ -63,16 +63,15 @@ def location(model: KnownModel) -> str:
 
 
 def recipes(
-    name: Annotated[str | None, Argument(help="Show this recipe or part only.")] = None,
+    name: Annotated[str | None, Argument(help="Describe this recipe or part only.")] = None,
     import_modules: options.Imports = None,
 ) -> None:
-    """List the recipes that have a name, and every part of a recipe; or show one of them.
+    """List the named recipes and all parts of recipes, or describe one of them.
 
-    A part is written name:first-setting,setting=value on the command line: fixed:256,
-    survival:512,estimate=quantile:0.9, most-confident:timesteps:2. If a setting is itself a part with several
-    settings, that part is written in brackets: 'stop-at-end:(survival:512,interpretation=auto)'. default:512
-    is the default length policy with at most 512 slots. Parts that cannot be combined are rejected with
-    the reason and an alternative.
+    On the command line, write a part as name:first-setting,setting=value: fixed:256,
+    survival:512,estimate=quantile:0.9, most-confident:timesteps:2. If a setting is a part with several settings, put it
+    in brackets: 'stop-at-end:(survival:512,interpretation=auto)'. default:512 is the default length policy with at most
+    512 slots. Parts that cannot be combined are rejected, with the reason and an alternative.
 
     Examples:
 

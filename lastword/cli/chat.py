@@ -182,15 +182,18 @@ def _print(updates: Iterator[AnswerUpdate]) -> AnswerUpdate:
 def chat(
     model_options: ModelOptions,
     chat_options: ChatOptions,
-    url: Annotated[str | None, Option(help=f"URL of a server to chat with; {KEY} holds its API key.")] = None,
+    url: Annotated[
+        str | None, Option(help=f"URL of a server, such as http://host:8000. Its API key is read from {KEY}.")
+    ] = None,
     system: Annotated[str | None, Option(help="System message of the conversation.")] = None,
     timeout: options.Timeout = None,
     import_modules: options.Imports = None,
 ) -> None:
-    """Chat with a model. On a terminal, answers are shown while they are decoded.
+    """Chat with a model in this process, or with a server.
 
-    Every line is a message; /reset, /save FILE, /replay FILE, /help and /quit are commands. Ctrl-C stops an
-    answer, Ctrl-D ends the chat. Answers go to standard output, their costs to standard error.
+    Each line is a message; /reset, /save FILE, /replay FILE, /help and /quit are commands. On a terminal, answers are
+    drawn while they are decoded. Ctrl-C stops an answer, Ctrl-D ends the chat. Answers go to standard output, their
+    costs to standard error.
 
     Examples:
 

@@ -19,7 +19,7 @@ from lastword.errors import LastwordError, SettingError
 
 REFUSED, UNEXPECTED, INTERRUPTED, READER_GONE = 1, 70, 130, 141
 EXIT_CODES = (
-    "Exit codes: 0 done; 1 refused, with the reason; 2 wrong usage; 70 an error of lastword itself; "
+    "Exit codes: 0 done; 1 rejected or failed, with the reason on standard error; 2 wrong usage; 70 a bug in lastword; "
     "130 interrupted; 141 the reader of the pipe has exited."
 )
 MAX_MESSAGE = 2_000  # characters of an error message
@@ -120,9 +120,7 @@ def exit_code(error: SystemExit) -> int:
     return error.code if isinstance(error.code, int) else 0
 
 
-THREADS = (
-    "Threads: one per core, but 1 for the embedded models, whose tensors are small; OMP_NUM_THREADS overrides this."
-)
+THREADS = "Threads of torch: one per core, or 1 for the embedded models. OMP_NUM_THREADS overrides this."
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # the cgroup's limit: "MICROSECONDS PERIOD", or "max PERIOD"
 

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from lastword.evaluate.presets import Preset
     from lastword.evaluate.records import Record
 
-TASKS = "Task names, separated by commas: tiny (all embedded tasks), algebra, gsm8k ..."
+TASKS = "Task names, separated by commas: algebra, gsm8k ... Default: tiny (all embedded tasks), or those of --preset."
 INCLUDE_PATH = "Folder with more tasks (YAML) of lm-evaluation-harness. Repeatable."
-DATA = "Local dataset of a task: a file, or a folder with one file per split. Repeatable."
+DATA = "Local dataset of a harness task: a file, or a folder with one file per split. Repeatable."
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,14 @@ class TaskOptions:
     PANEL: ClassVar[str] = "Tasks"
 
     tasks: Annotated[str | None, Option(help=TASKS)] = None
-    preset: Annotated[str | None, Option(help="Named settings, such as paper/llada-base.")] = None
+    preset: Annotated[str | None, Option(help="Settings of an evaluation by name, such as paper/llada-base.")] = None
     include_path: Annotated[list[Path] | None, path_option(INCLUDE_PATH)] = None
     data: Annotated[list[str] | None, Option(metavar="TASK=PATH", help=DATA)] = None
     limit: options.Limit = None
     batch_size: options.BatchSize = 8
-    out: Annotated[Path, path_option("Folder for the records. A stopped run is resumed.")] = Path("out/eval")
+    out: Annotated[Path, path_option("Folder for the records. The same command resumes a stopped run.")] = Path(
+        "out/eval"
+    )
 
     def plan(self, model: str | None, **changes: Any) -> Preset:
         """Return --preset, reduced to --tasks if given, or a preset of --tasks; `changes` apply to all settings."""
@@ -87,19 +89,19 @@ def evaluate(
     task_options: TaskOptions,
     recipe_options: RecipeOptions,
     engine_options: EngineOptions,
-    show: Annotated[bool, Option("--show", help="Print the settings and stop.")] = False,
-    shots: Annotated[int | None, Option(help="Number of few-shot examples. Default: the task's.")] = None,
+    show: Annotated[bool, Option("--show", help="Print the settings and stop, without evaluation.")] = False,
+    shots: Annotated[int | None, Option(help="Number of few-shot examples per prompt. Default: the task's.")] = None,
     chat: options.Chat = None,
-    split: Annotated[str, Option(help="test, or validation (to choose settings).")] = "test",
+    split: Annotated[str, Option(help="Split of embedded tasks: test, or validation (to choose settings).")] = "test",
     seed: options.Seed = 0,
-    unsafe_code: Annotated[bool, Option("--unsafe-code", help="Allow running code without a sandbox.")] = False,
+    unsafe_code: Annotated[bool, Option("--unsafe-code", help="Allow code to run without a sandbox.")] = False,
     calibration: options.CalibrationFile = "auto",
     import_modules: options.Imports = None,
 ) -> None:
     """Score a recipe on tasks and write one record per sample.
 
-    The same command resumes a run that was stopped or killed. The table shows all recipes whose records are in the
-    folder, each compared with the first one.
+    The same command resumes a run that was stopped or killed. At the end, a table compares all recipes whose records
+    are in the folder with the first one.
 
     Examples:
 
@@ -165,15 +167,17 @@ def print_next_step(path: Path, records: int, advice: str = "") -> None:
 def drift(
     model_options: ModelOptions,
     task_options: TaskOptions,
-    steps: Annotated[str, Option(help="Decoding steps to read at, separated by commas.")] = "2,5,7,10",
+    steps: Annotated[
+        str, Option(help="Decoding steps after which the length is predicted, separated by commas.")
+    ] = "2,5,7,10",
     slots: options.Slots = None,
     import_modules: options.Imports = None,
 ) -> None:
     """Measure how the expected length changes over the first decoding steps (the paper's step ablation).
 
-    Decoding stops after the last of --steps. Samples that were measured at other steps are measured again at all
-    of them. Prompts that do not fit into the context with all slots are skipped. Blocks and caches of a preset are
-    ignored. `lastword tables` shows the records.
+    Decoding stops after the last of --steps. A sample that was measured at other steps is measured again at all old and
+    new steps. Prompts after which --slots masks exceed the model's context are skipped. Blocks and caches of a preset
+    are ignored. `lastword tables` shows the records.
 
     Examples:
 
@@ -217,24 +221,27 @@ def drift(
     print_next_step(journal.path, len(records))
 
 
-BENCH_RECIPES = "Recipe names, separated by commas; sampled is careful at temperature 0.7."
+BENCH_RECIPES = "Recipe names, separated by commas. sampled is careful at temperature 0.7."
+BENCH_BATCH_SIZE = f"{options.BATCH_SIZES} Default: as many as memory for logits allows, at most 512."
 TABLES = "tables.md"
 TABLES_START = b"<!-- lastword tables -->\n"
 
 
 def tables(
-    records: Annotated[list[Path], path_option("File or folder of records. Repeatable.")],
-    timed: Annotated[list[Path] | None, path_option("Records from which seconds are taken. Repeatable.")] = None,
-    out: Annotated[Path | None, path_option("Folder for Markdown and CSV files.")] = None,
-    parquet: Annotated[Path | None, path_option("Write all records to this Parquet file.")] = None,
+    records: Annotated[list[Path], path_option("File or folder of records of eval or drift. Repeatable.")],
+    timed: Annotated[
+        list[Path] | None, path_option("File or folder of records from which seconds are taken. Repeatable.")
+    ] = None,
+    out: Annotated[Path | None, path_option("Folder for the tables as Markdown and CSV.")] = None,
+    parquet: Annotated[Path | None, path_option("Parquet file for all records.")] = None,
     import_modules: options.Imports = None,
 ) -> None:
     """Compare the recipes in records, with one table per benchmark.
 
-    The baseline is the longest fixed canvas, or the first recipe if there is none. "covered" is the share of the
-    baseline's answers that fit into a recipe's canvas, "waste" the mean number of its unused slots. For recipes with
-    your own parts, --import the module that registers the parts. For the tables and figures of the survival paper,
-    run python -m benchmarks.paper in the repository.
+    The baseline of a model is its longest fixed canvas, or its first recipe if there is none. "covered" is the share of
+    the baseline's answers that fit into a recipe's canvas, and "waste" the mean number of its unused slots. If a recipe
+    has your own parts, give --import with the module that registers them. For the tables and figures of the paper, run
+    python -m benchmarks.paper in a clone.
 
     Examples:
 
@@ -290,22 +297,24 @@ def _read_records(paths: Sequence[Path]) -> list[Record]:
 
 
 def bench(
-    models: Annotated[str, Option(help="Model names or folders, separated by commas.")] = options.DEFAULT_MODEL,
+    models: Annotated[
+        str, Option(help="Models as in --model of other commands, separated by commas.")
+    ] = options.DEFAULT_MODEL,
     recipes: Annotated[str, Option(help=BENCH_RECIPES)] = "fixed,paper,careful,fast,sampled",
-    limit: Annotated[int, Option(help="Number of prompts.")] = 500,
-    batch_size: Annotated[int | None, Option(help="Number of prompts decoded at the same time. Default: all.")] = None,
-    solo: Annotated[int, Option(help="Number of prompts to decode alone as well, and compare.")] = 0,
-    repeats: Annotated[int, Option(help="Timed runs per recipe; the median is reported.")] = 1,
-    out: Annotated[Path, path_option("File to write.")] = Path("out/bench.json"),
-    table: Annotated[Path | None, path_option("Print this record as Markdown and stop.")] = None,
+    limit: Annotated[int, Option(help="Use the first N prompts.")] = 500,
+    batch_size: Annotated[int | None, Option(help=BENCH_BATCH_SIZE)] = None,
+    solo: Annotated[int, Option(help="Number of prompts that are also decoded alone, to compare the answers.")] = 0,
+    repeats: Annotated[int, Option(help="Timed runs per recipe, of which the median is reported.")] = 1,
+    out: Annotated[Path, path_option("JSON file to write.")] = Path("out/bench.json"),
+    table: Annotated[Path | None, path_option("Print the table of this record and stop.")] = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
 ) -> None:
-    """Time recipes on models with the same validation prompts.
+    """Time recipes on models, with the same validation prompts.
 
-    Each recipe decodes the prompts twice to warm up, then --repeats times. The result is printed as a table and
-    written to a file. To time any model shape without its weights, run python -m benchmarks.passes in the
-    repository.
+    Each recipe decodes the prompts twice to warm up, then --repeats times. Neither is repeated once it has taken 30
+    seconds (2 on a CPU). The result is printed as a table and written to a file. To time forward passes of a model
+    shape without its weights, run python -m benchmarks.passes in a clone.
 
     Examples:
 

@@ -32,11 +32,12 @@ def generate(
     seed: options.Seed = 0,
     calibration: options.CalibrationFile = "auto",
     import_modules: options.Imports = None,
-    live: Annotated[bool | None, Option(help="Show the decoding. Default: on a terminal.")] = None,
+    live: Annotated[bool | None, Option(help="Draw the canvas while it is decoded. Default: on a terminal.")] = None,
 ) -> None:
     """Answer a prompt on a canvas of the predicted length.
 
-    `lastword recipes` lists the recipes that have a name, and every part of a recipe with its settings.
+    One forward pass predicts the length of the answer. `lastword recipes` lists the recipes, and the parts that options
+    such as --length and --unmask accept.
 
     Examples:
 
@@ -106,9 +107,9 @@ def predict(
     interpretation: options.InterpretationName = "auto",
     plot: Annotated[Path | None, path_option("Write the survival curve as PNG, SVG or PDF.")] = None,
 ) -> None:
-    """Predict the length of the answer from one forward pass.
+    """Predict the length of an answer from one forward pass.
 
-    The survival curve shows, for every number of tokens, the probability that the answer is longer.
+    The survival curve shows, for each number of tokens, the probability that the answer is longer.
 
     Examples:
 
@@ -167,16 +168,18 @@ def predict(
 
 
 def demo(
-    model: Annotated[list[str] | None, Option("--model", "-m", help="Model to show. Repeatable.")] = None,
+    model: Annotated[list[str] | None, Option("--model", "-m", help=f"{options.MODELS} Repeatable.")] = None,
     family: Annotated[
-        list[str] | None, Option("--family", "-f", help="Task family to show. Repeatable. Default: all.")
+        list[str] | None, Option("--family", "-f", help="Embedded task, such as algebra. Repeatable. Default: all.")
     ] = None,
-    pace: Annotated[float, Option(help="Tokens per forward pass.")] = 2.0,
-    plot: Annotated[Path | None, path_option("Write the first model's curves as a picture.")] = None,
+    pace: Annotated[float, Option(help="Tokens per forward pass, on both canvases.")] = 2.0,
+    plot: Annotated[
+        Path | None, path_option("Write the survival curves of the first model as PNG, SVG or PDF.")
+    ] = None,
 ) -> None:
-    """Predict a length, decode on the fixed canvas and on the predicted one, and compare.
+    """Compare answers on a fixed canvas and on a canvas of the predicted length.
 
-    An embedded model answers a held-out prompt of each task family, and its answers are checked.
+    An embedded model answers one held-out prompt of each embedded task, and the answers are scored.
 
     Examples:
 

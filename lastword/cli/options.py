@@ -87,33 +87,60 @@ def check_replaceable(path: Path, kind: str, read: Callable[[Path], Any]) -> Non
 
 MODELS = "Checkpoint folder, hub name or embedded model (see lastword models)."
 DEFAULTS = f"Default: {DEFAULT_MODEL}, or {CHAT_MODEL} for chat and serve."
-RECIPES = "careful (default), fast, paper, fixed, or a JSON file. Other options override its parts."
-LENGTHS = "Length policy: default:512 (at most 512 slots), survival (the paper), fixed:256, daedal ..."
+RECIPES = "Recipe: careful (default), fast, paper, fixed, or a JSON file. Other options override its parts."
+LENGTHS = (
+    "Length policy: default:512 (predicted, at most 512 slots), survival (as in the paper), fixed:256, daedal ... "
+    "Default: the recipe's."
+)
 IDS = "Read the prompt as token ids, separated by spaces or commas."
-EXCEED = "Allow rows that are longer than the model's context."
-INTERPRETATIONS = "Interpretation of end tokens: auto, hazard (the paper), boundary, ended-by, turn-end ..."
-CHAT_SEED = "Seed of all random choices. Default: a new one for each answer."
-ENGINES = "local (this process), processes, ray (a cluster), or openai (a server)."
+EXCEED = "Allow prompt and answer together to be longer than the model's context."
+INTERPRETATIONS = (
+    "Interpretation of the end-token probabilities: auto, hazard (as in the paper), boundary, ended-by, turn-end ..."
+)
+ENDS = "End tokens that count: document (as in the paper), or any (end-of-turn tokens as well)."
+CALIBRATIONS = "Calibration file; auto: the file saved for the model, if there is one; none: no file."
+SEED = "Seed of all random choices."
+CHAT_SEED = f"{SEED} Default: a new one for each answer."
+BATCH_SIZES = "Number of answers decoded at the same time."
+NAMES = "Name of the model in requests. Default: the value of --model."
+ENGINES = "Where answers are decoded: local (this process), processes, ray (a cluster), or openai (a server)."
+WORKERS = (
+    "Number of processes, Ray actors, or simultaneous requests to a server. Default: one per GPU or core; for a "
+    "server, --batch-size."
+)
+ADDRESS = (
+    "Ray cluster: auto, HOST:PORT, or local (a new one). Default: RAY_ADDRESS, else the one on this machine, else a "
+    "new one."
+)
+LIMITS = "Use the first N prompts (eval and drift: of each task). Default: all."
 IMPORTS = "Import this Python module first, for example one that registers parts. Repeatable."
 
-Device = Annotated[str, Option(help="auto, cpu, cuda, cuda:1 or mps.")]
-Dtype = Annotated[str, Option(help="auto, float32, bfloat16 or float16.")]
-Weights = Annotated[str | None, Option(help="fp8 quantises the layers. Default: as stored.")]
+Device = Annotated[str, Option(help="Device: auto (a GPU if there is one), cpu, cuda, cuda:1 or mps.")]
+Dtype = Annotated[str, Option(help="Dtype: auto (as stored; on a CPU float32), float32, bfloat16 or float16.")]
+Weights = Annotated[str | None, Option(help="fp8: quantise the linear layers. Default: as stored.")]
 Chat = Annotated[bool | None, Option(help="Apply the chat template to text. Default: if the model has one.")]
 RecipeName = Annotated[str | None, Option(parser=as_name_or_path, metavar="NAME|PATH", help=RECIPES)]
 Length = Annotated[str | None, Option(help=LENGTHS)]
-Temperature = Annotated[float | None, Option(help="Sampling temperature; 0 takes the most likely token.")]
-MaxNewTokens = Annotated[int | None, counted(maximum=MAX_COUNT, help="Maximum number of tokens in an answer.")]
-Stop = Annotated[list[str] | None, Option(metavar="<str>", help="Text that ends an answer. Repeatable.")]
-Seed = Annotated[int, Option(callback=as_seed, help="Seed of all random choices.")]
-CalibrationFile = Annotated[str, Option(help="Calibration file, auto (that of the model) or none.")]
+Temperature = Annotated[
+    float | None, Option(help="Sampling temperature; 0 takes the most likely token. Default: the recipe's.")
+]
+TopP = Annotated[
+    float | None, Option(help="Sample from the most likely tokens with this total probability. Default: the recipe's.")
+]
+TopK = Annotated[int | None, Option(help="Sample from this number of most likely tokens. Default: the recipe's.")]
+MaxNewTokens = Annotated[
+    int | None, counted(maximum=MAX_COUNT, help="Maximum number of tokens of an answer; it does not size the canvas.")
+]
+Stop = Annotated[list[str] | None, Option(metavar="<str>", help="Stop string: the answer ends before it. Repeatable.")]
+Seed = Annotated[int, Option(callback=as_seed, help=SEED)]
+CalibrationFile = Annotated[str, Option(help=CALIBRATIONS)]
 InterpretationName = Annotated[str, Option(help=INTERPRETATIONS)]
-Ends = Annotated[str, Option(help="End tokens to read: document (the paper), or any (of turns, too).")]
-BatchSize = Annotated[int, counted(help="Number of prompts decoded at the same time.")]
-Limit = Annotated[int | None, counted(maximum=MAX_COUNT, help="Use the first N prompts or samples. Default: all.")]
-Slots = Annotated[int | None, counted(help="Number of slots after the prompt. Default: the model's.")]
+Ends = Annotated[str, Option(help=ENDS)]
+BatchSize = Annotated[int, counted(help=BATCH_SIZES)]
+Limit = Annotated[int | None, counted(maximum=MAX_COUNT, help=LIMITS)]
+Slots = Annotated[int | None, counted(help="Number of slots (masks) after the prompt. Default: the model's.")]
 Timeout = Annotated[
-    float | None, Option(callback=as_timeout, help="Seconds until a request to a server fails. Default: 3600.")
+    float | None, Option(callback=as_timeout, help="Seconds to wait for an answer of a server. Default: 3600.")
 ]
 Imports = Annotated[list[str] | None, Option("--import", metavar="MODULE", help=IMPORTS)]
 Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
@@ -125,7 +152,9 @@ class PromptOptions:
 
     PANEL: ClassVar[str] = "Prompt"
 
-    prompt: Annotated[str | None, Argument(help="The prompt. If it is missing or '-': standard input.")] = None
+    prompt: Annotated[
+        str | None, Argument(help="The prompt. If it is missing or '-', it is read from standard input.")
+    ] = None
     chat: Chat = None
     ids: Annotated[bool, Option("--ids", help=IDS)] = False
     exceed_max_seq_len: Annotated[bool, Option("--exceed-max-seq-len", help=EXCEED)] = False
@@ -188,14 +217,22 @@ class RecipeOptions:
 
     recipe: RecipeName = None
     length: Length = None
-    unmask: Annotated[str | None, Option(help="Unmask rule: most-confident (default), threshold:0.9 ...")] = None
-    commit: Annotated[str | None, Option(help="Commit rule: never (default), prophet, stable-margin.")] = None
-    cache: Annotated[str | None, Option(help="Cache: none (default), prefix, dual, feature.")] = None
-    block: Annotated[int | None, Option(help="Slots per block. Default: 32 if a part needs blocks.")] = None
+    unmask: Annotated[
+        str | None, Option(help="Unmask rule: most-confident, threshold:0.9 ... Default: the recipe's.")
+    ] = None
+    commit: Annotated[
+        str | None, Option(help="Commit rule: never, prophet or stable-margin. Default: the recipe's.")
+    ] = None
+    cache: Annotated[str | None, Option(help="Cache: none, prefix, dual or feature. Default: the recipe's.")] = None
+    block: Annotated[
+        int | None, Option(help="Slots per block. Default: the recipe's, or 32 if a part needs blocks.")
+    ] = None
     temperature: Temperature = None
-    top_p: Annotated[float | None, Option(help="Sample from tokens with this total probability.")] = None
-    top_k: Annotated[int | None, Option(help="Sample from this number of tokens.")] = None
-    guidance: Annotated[float | None, Option(help="Classifier-free guidance scale; 0 is off.")] = None
+    top_p: TopP = None
+    top_k: TopK = None
+    guidance: Annotated[
+        float | None, Option(help="Scale of classifier-free guidance; 0 is off. Default: the recipe's.")
+    ] = None
 
     def build(self) -> lastword.Recipe:
         """Return the recipe with the chosen parts and sampling settings."""
@@ -218,8 +255,8 @@ class ChatOptions:
     recipe: RecipeName = None
     length: Length = None
     temperature: Temperature = None
-    top_p: Annotated[float | None, Option(help="Sample from tokens with this total probability.")] = None
-    top_k: Annotated[int | None, Option(help="Sample from this number of tokens.")] = None
+    top_p: TopP = None
+    top_k: TopK = None
     max_new_tokens: MaxNewTokens = None
     stop: Stop = None
     seed: Annotated[int | None, Option(callback=as_seed, help=CHAT_SEED)] = None
@@ -248,10 +285,12 @@ class EngineOptions:
     PANEL: ClassVar[str] = "Engine"
 
     engine: Annotated[str, Option(help=ENGINES)] = LOCAL
-    workers: Annotated[int | None, Option(help="Number of processes, actors or simultaneous requests.")] = None
-    threads: Annotated[int | None, Option(help="Threads per worker on a CPU. Default: 1.")] = None
-    address: Annotated[str | None, Option(help="Ray cluster: auto, HOST:PORT or local.")] = None
-    base_url: Annotated[str | None, Option(help="URL of the server, such as http://host:8000/v1.")] = None
+    workers: Annotated[int | None, Option(help=WORKERS)] = None
+    threads: Annotated[int | None, Option(help="CPU threads per worker. Default: 1.")] = None
+    address: Annotated[str | None, Option(help=ADDRESS)] = None
+    base_url: Annotated[
+        str | None, Option(help="URL of the server of --engine openai, such as http://host:8000/v1.")
+    ] = None
     timeout: Timeout = None
 
     def __post_init__(self) -> None:

@@ -25,7 +25,7 @@ from lastword.serve.settings import (
 KEY = "LASTWORD_API_KEY"
 ENGINES = ("local", "ray")
 SERVER_PACKAGES = ("fastapi", "prometheus_client", "sse_starlette", "uvicorn")
-NAME = "Model name in requests. Default: the value of --model."
+RECIPE = "Recipe of requests that name none: careful (default), fast, paper, fixed, or a JSON file."
 
 
 @dataclass(frozen=True)
@@ -34,17 +34,25 @@ class RayOptions:
 
     PANEL: ClassVar[str] = "Replicas (--engine ray)"
 
-    replicas: Annotated[str | None, Option(help="Number (2) or range (1:8) of replicas. Default: 1.")] = None
-    address: Annotated[str | None, Option(help="Ray cluster: auto or HOST:PORT. Default: a new one.")] = None
+    replicas: Annotated[
+        str | None, Option(help="Number of replicas (2), or minimum and maximum (1:8). Default: 1.")
+    ] = None
+    address: Annotated[
+        str | None, Option(help="Ray cluster: auto, HOST:PORT, or local (a new one). Default: a new one.")
+    ] = None
     cpus: Annotated[float | None, Option(min=0, help="CPUs per replica. Default: 1.")] = None
     gpus: Annotated[float | None, Option(min=0, help="GPUs per replica. Default: 1 if there are any.")] = None
-    routing: Annotated[str | None, Option(help="predicted (least predicted work), or random.")] = None
-    target_load: Annotated[float | None, Option(help="Predicted seconds of work per replica. Default: 10.")] = None
-    upscale_delay: Annotated[float | None, Option(help="Seconds of load before a replica is added. Default: 10.")] = (
-        None
-    )
+    routing: Annotated[
+        str | None, Option(help="Routing of requests: predicted (least predicted work) or random. Default: predicted.")
+    ] = None
+    target_load: Annotated[
+        float | None, Option(help="Predicted seconds of work per replica, for autoscaling. Default: 10.")
+    ] = None
+    upscale_delay: Annotated[
+        float | None, Option(help="Seconds of high load before a replica is added. Default: 10.")
+    ] = None
     downscale_delay: Annotated[
-        float | None, Option(help="Seconds of idleness before one is removed. Default: 120.")
+        float | None, Option(help="Seconds of low load before a replica is removed. Default: 120.")
     ] = None
 
     def check(self, engine: str) -> ReplicaSettings:
@@ -62,23 +70,27 @@ def serve(
     model_options: ModelOptions,
     limits: ServerLimits,
     ray_options: RayOptions,
-    name: Annotated[str | None, Option(help=NAME)] = None,
+    name: Annotated[str | None, Option(help=options.NAMES)] = None,
     host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 takes a free one and prints it.")] = 8000,
-    key_file: Annotated[Path | None, path_option(f"File with one API key per line. {KEY} holds one more.")] = None,
-    without_key: Annotated[bool, Option("--without-key", help="Accept other machines without an API key.")] = False,
-    named_recipes: Annotated[
-        bool, Option("--named-recipes", help="Reject recipes and parts that have no name.")
+    key_file: Annotated[Path | None, path_option(f"File with one API key per line, in addition to {KEY}.")] = None,
+    without_key: Annotated[
+        bool, Option("--without-key", help="Accept connections from other machines without an API key.")
     ] = False,
-    recipe: options.RecipeName = None,
+    named_recipes: Annotated[
+        bool, Option("--named-recipes", help="Accept recipes by name only: no JSON, and no length in requests.")
+    ] = False,
+    recipe: Annotated[str | None, Option(parser=options.as_name_or_path, metavar="NAME|PATH", help=RECIPE)] = None,
     calibration: options.CalibrationFile = "auto",
     import_modules: options.Imports = None,
-    engine: Annotated[str, Option(help="local (this process) or ray (replicas on a cluster).")] = "local",
+    engine: Annotated[
+        str, Option(help="Where answers are decoded: local (this process) or ray (replicas on a cluster).")
+    ] = "local",
 ) -> None:
-    """Serve a model with the OpenAI API and a page to try it at /.
+    """Serve a model with the OpenAI API, and with a page at / to try it.
 
-    Requires the extra `serve`; replicas require `ray`. The first SIGTERM or Ctrl-C drains the server, the second one
-    stops it. --recipe is the default for requests that name none.
+    Requires the extra `serve`, and `ray` for replicas. After the first SIGTERM or Ctrl-C, the server finishes its
+    answers; the second one stops it at once.
 
     Examples:
 

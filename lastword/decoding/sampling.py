@@ -59,7 +59,7 @@ class RowGenerators:
         target = check_device("RowGenerators", device)
         if target.type == "mps":  # MPS has no float64, which Gumbel noise needs
             target = torch.device("cpu")
-        seeds = check_seeds("RowGenerators", "seeds", seeds, "a list of whole numbers, one a row")
+        seeds = check_seeds("RowGenerators", "seeds", seeds, "a list of whole numbers, one per row")
         self._generators = [Generator(target).manual_seed(seed) for seed in seeds]
 
     def __len__(self) -> int:

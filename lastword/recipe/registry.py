@@ -129,7 +129,7 @@ RECIPES = {
         PLAIN | {"length": Survival()},
     ),
     "fixed": NamedRecipe(
-        "The baseline: as many slots as the model is made for, one token per forward pass.", PLAIN | {"length": Fixed()}
+        "The baseline: a canvas of the model's default size, one token per forward pass.", PLAIN | {"length": Fixed()}
     ),
 }
 DEFAULT_RECIPE = "careful"

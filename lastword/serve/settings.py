@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_TIMEOUT = 86_400  # seconds
 MAX_REPLICAS = 10_000
+RESERVED = "Maximum tokens of all running answers with their prompts. Default: --batch-size times the model's context."
 
 
 def _count(default: int | None, maximum: int = MAX_SLOTS) -> Any:
@@ -40,17 +41,23 @@ class ServerLimits:
     max_batch_size: Annotated[
         int, Option("--batch-size", min=1, help="Number of answers decoded at the same time.")
     ] = _count(16)
-    max_reserved_tokens: Annotated[int | None, Option(min=1, help="Tokens of all answers together.")] = _count(None)
-    max_queue_size: Annotated[int, Option(min=1, help="Number of waiting answers.")] = _count(256)
-    max_body_bytes: Annotated[int, Option(min=1, help="Bytes per request.")] = _count(1_000_000)
-    max_prompt_tokens: Annotated[int | None, Option(min=1, help="Tokens per prompt.")] = _count(None)
-    max_choices: Annotated[int, Option(min=1, help="Answers per request.")] = _count(16)
-    max_horizon: Annotated[int | None, Option(min=1, help="Slots per answer. Default: the model's.")] = _count(None)
-    timeout: Annotated[float, Option(help="Seconds per request, waiting included.")] = _seconds(600.0)
-    client_timeout: Annotated[float, Option(help="Seconds for a client to send a request or read a chunk.")] = _seconds(
+    max_reserved_tokens: Annotated[int | None, Option(min=1, help=RESERVED)] = _count(None)
+    max_queue_size: Annotated[int, Option(min=1, help="Maximum number of waiting answers.")] = _count(256)
+    max_body_bytes: Annotated[int, Option(min=1, help="Maximum bytes of a request.")] = _count(1_000_000)
+    max_prompt_tokens: Annotated[
+        int | None, Option(min=1, help="Maximum tokens of a prompt. Default: the model's context.")
+    ] = _count(None)
+    max_choices: Annotated[int, Option(min=1, help="Maximum answers per request.")] = _count(16)
+    max_horizon: Annotated[int | None, Option(min=1, help="Maximum slots per answer. Default: the model's.")] = _count(
+        None
+    )
+    timeout: Annotated[float, Option(help="Maximum seconds per request, waiting included.")] = _seconds(600.0)
+    client_timeout: Annotated[float, Option(help="Maximum seconds for a client to send a request or read a chunk.")] = (
+        _seconds(30.0)
+    )
+    drain_timeout: Annotated[float, Option(help="Maximum seconds to finish answers when the server stops.")] = _seconds(
         30.0
     )
-    drain_timeout: Annotated[float, Option(help="Seconds to finish answers when the server stops.")] = _seconds(30.0)
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -247,7 +247,7 @@ FOLDERS: list[tuple[str, Callable, Callable, type[LastwordError], str]] = [
      "text in one record and a number in another"),
     ("draw below a file", holds("x", b""), lambda path: save_figures(ARM, path / "x"), SettingError,
      "not a folder to write to"),
-    ("draw nothing", nothing, lambda path: save_figures(DRIFT, path), SettingError, "no records of a fixed"),
+    ("draw nothing", nothing, lambda path: save_figures(DRIFT, path), SettingError, "have no fixed canvas"),
 ]  # fmt: skip
 
 

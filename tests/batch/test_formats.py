@@ -28,17 +28,17 @@ def instruct():
 
 
 def test_lines_are_answered_like_generate(toy, tmp_path):
-    found, summary = answer(toy, write_lines(tmp_path / "p.jsonl", *LINES), tmp_path / "a.jsonl")
+    answers, summary = answer(toy, write_lines(tmp_path / "p.jsonl", *LINES), tmp_path / "a.jsonl")
     texts = [lastword.generate(toy, line.get("prompt") or line["tokens"], recipe=FIVE).text for line in LINES]
-    assert [line["index"] for line in found] == [0, 1, 2, 3]
-    assert [line["text"] for line in found] == [texts[0], found[1]["text"], *texts[2:]]
-    assert len(found[1]["text"]) == 3
-    assert [line["id"] for line in found] == [None, "two", 3, None]
-    assert [line["seed"] for line in found] == [0, 1, 7, 3]
-    assert [line["tokens"] for line in found] == [5, 3, 5, 5]
+    assert [line["index"] for line in answers] == [0, 1, 2, 3]
+    assert [line["text"] for line in answers] == [texts[0], answers[1]["text"], *texts[2:]]
+    assert len(answers[1]["text"]) == 3
+    assert [line["id"] for line in answers] == [None, "two", 3, None]
+    assert [line["seed"] for line in answers] == [0, 1, 7, 3]
+    assert [line["tokens"] for line in answers] == [5, 3, 5, 5]
     assert (summary.answered, summary.failed, summary.before, summary.tokens) == (4, 0, 0, 18)
     assert str(summary).startswith("4 answered, 0 failed; 18 tokens in ")
-    assert str(summary).endswith(f"wrote {tmp_path / 'a.jsonl'}")
+    assert str(summary).endswith(f"tokens/s; answers in {tmp_path / 'a.jsonl'}")
 
 
 def test_the_default_seed_is_that_of_the_run_plus_the_index(toy, tmp_path):

@@ -64,7 +64,7 @@ def test_a_stopped_run_is_resumed(toy, tmp_path, source, count):
     summary = run(engine, source, out, name="m", recipe=FIVE)
     assert engine.num_requests == 0
     assert out.read_bytes() == before
-    assert str(summary).startswith("12 answered, 1 failed, 13 of them before; 0 tokens")
+    assert str(summary).startswith("12 answered, 1 failed (13 by an earlier run); answers in ")
 
 
 @both
@@ -86,7 +86,7 @@ def test_a_limit_can_be_raised(toy, tmp_path, source):
     out = tmp_path / "a.jsonl"
     _, first = answer(toy, source, out, limit=3)
     assert (first.answered, first.failed) == (2, 1)
-    assert str(first).split(";")[0] == "2 answered, 1 failed, 10 not asked"
+    assert str(first).split(";")[0] == "2 answered, 1 failed, 10 left out"
     found, second = answer(toy, source, out)
     assert (second.answered, second.failed, second.before) == (12, 1, 3)
     assert [line["index"] for line in found] == list(range(13))
@@ -98,7 +98,7 @@ def test_a_limit_can_be_raised(toy, tmp_path, source):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"recipe": lastword.Recipe(length=lastword.Fixed(6))}, r'another recipe \(.*"slots": 5.*"slots": 6'),
+        ({"recipe": lastword.Recipe(length=lastword.Fixed(6))}, r"another recipe \(fixed:5 then, fixed:6 now\)"),
         ({"seed": 1}, r"another seed \(0 then, 1 now\)"),
         ({"name": "other"}, r'another model \("m" then, "other" now\)'),
         ({"chat": True}, r"another use of the chat template .* \(false then, true now\)"),

@@ -1,34 +1,37 @@
-"""What the kept records say, as one JSON object: `python -m tests.benchmarks.summary`.
+"""A summary of the kept records as one JSON object: `python -m tests.benchmarks.summary`.
 
-In a process of its own, for half a million records take long where the types of every call are checked.
+The summary is computed in a separate process, because half a million records take long where the types of every
+call are checked.
 """
 
 import gc
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from benchmarks import coverage, kept, pages
 from benchmarks.arms import BASE, GROUPS, MODELS, UNSEEN, recipe_of
 from lastword.evaluate.records import Answer
 
-PEERS = ("DAEDAL, one token a pass", "rho-EOS, one token a pass")
+PEERS = ("DAEDAL, one token per pass", "rho-EOS, one token per pass")
+TIMED = {folder.name: folder for folder in (kept.SPEED, kept.GPU_SPEED, kept.BATCH_SPEED)}
 
 
 def summary() -> dict[str, object]:
-    """Everything the tests of the records ask for."""
+    """Return everything that the tests of the records need."""
     compared = {
         "validation": GROUPS["choose"].arms,
         "test": ("auto, grow, stop", "survival", *PEERS),
         UNSEEN: ("auto, grow, stop", "survival", *PEERS),
     }
     return {
-        "stale": [p.name for p in pages.PAGES if pages.written(p.read_text()) != p.read_text()],
-        "weights": {m: weights(m) for m in MODELS},
-        "accuracy": {m: kept.accuracy(m) for m in MODELS},
-        "asked": {m: kept.asked(m) for m in MODELS},
+        "stale": [page.name for page in pages.PAGES if is_stale(page.read_text())],
+        "weights": {model: weights(model) for model in MODELS},
+        "accuracy": {model: kept.accuracy(model) for model in MODELS},
+        "prompts_per_family": {model: kept.prompts_per_family(model) for model in MODELS},
         "against_fixed": {
-            split: {arm: [against(m, arm, split) for m in MODELS] for arm in arms} for split, arms in compared.items()
+            split: {arm: [compare_with_fixed(model, arm, split) for model in MODELS] for arm in arms}
+            for split, arms in compared.items()
         },
         "unseen": {
             f"{arm}, {model}": len(kept.answers_of(model, recipe_of(arm), UNSEEN))
@@ -36,47 +39,65 @@ def summary() -> dict[str, object]:
             for arm in GROUPS[name].arms
             for model in GROUPS[name].models
         },
-        "batches": {
-            f"{arm}, {model}": batches(kept.answers_of(model, recipe_of(arm), folder=kept.BATCH_SPEED))
-            for arm in GROUPS["speed"].arms
-            for model in MODELS
+        "timed": {
+            name: {
+                f"{arm}, {model}": batches(kept.answers_of(model, recipe_of(arm), folder=folder))
+                for arm in GROUPS["speed"].arms
+                for model in MODELS
+            }
+            for name, folder in TIMED.items()
         },
         "parts": {
             f"{arm}, {model}": batches(kept.answers_of(model, recipe_of(arm), folder=kept.PARTS))
             for arm in GROUPS["parts"].arms
             for model in BASE
         },
-        "covered": list(covered()),
+        "coverage": list(coverage_rows()),
     }
 
 
-def against(model: str, arm: str, split: str) -> dict[str, float] | None:
-    """An arm against the fixed canvas."""
-    found = kept.against_fixed(model, arm, split)
-    return found and asdict(found)
+def is_stale(page: str) -> bool:
+    """Return whether a page has a table that is unknown or differs from the records."""
+    names = {name for _, name, _ in pages.PLACE.findall(page)}
+    return not names <= pages.TABLES.keys() or pages.written(page) != page
+
+
+def compare_with_fixed(model: str, arm: str, split: str) -> dict[str, float] | None:
+    """Return the comparison of an arm with the fixed canvas."""
+    comparison = kept.compare_with_fixed(model, arm, split)
+    return comparison and asdict(comparison)
 
 
 def weights(model: str) -> list[str]:
-    """What the weights of the study's records are known by."""
+    """Return the fingerprints of the weights in the records of the study."""
     return sorted({record.weights for record in kept.study() if record.model == model})
 
 
 def batches(records: Sequence[Answer]) -> list[list[object]]:
-    """How many prompts of each task were asked, from the first on, so many at once."""
+    """Return for each task: number of prompts, whether they are the first ones, batch sizes, and whether all are timed.
+
+    The batch size of a record is the number of rows that were decoded at the same time.
+    """
     tasks = dict.fromkeys(record.task for record in records)
-    mine = {task: [r for r in records if r.task == task] for task in tasks}
+    by_task = {task: [record for record in records if record.task == task] for task in tasks}
     return [
-        [task, len(own), [r.index for r in own] == list(range(len(own))), sorted({r.rows for r in own})]
-        for task, own in mine.items()
+        [
+            task,
+            len(of_task),
+            [record.index for record in of_task] == list(range(len(of_task))),
+            sorted({record.rows for record in of_task}),
+            all(record.share_of_time for record in of_task),
+        ]
+        for task, of_task in by_task.items()
     ]
 
 
-def covered():
-    """The coverage wanted and measured, and the prompts, of each model, family and bound."""
-    for summary in coverage.read().values():
-        for row in (row for row in summary["covered"] if row["truth"] == "own"):
+def coverage_rows() -> Iterator[tuple[str, float, float, int]]:
+    """Yield family, wanted and measured coverage, and number of prompts, for each model and bound."""
+    for results in coverage.read().values():
+        for row in (row for row in results["covered"] if row["truth"] == "own"):
             for family, share in row["bounds"]["a factor each"]["families"].items():
-                yield family, row["coverage"], share, summary["prompts"][family]
+                yield family, row["coverage"], share, results["prompts"][family]
 
 
 if __name__ == "__main__":

@@ -1,3 +1,5 @@
+"""Tests of the random comparison of batches with solo runs."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -17,6 +19,7 @@ PROMPTS = ["Calculate 3 + 4.", "def add(a, b):"]
 
 @pytest.fixture
 def small(monkeypatch):
+    """A trial of two short prompts, which replaces the random ones."""
     trial = Trial(MODELS[0], SMALL, PROMPTS, [3, 5])
     monkeypatch.setattr(batch_is_solo, "trials", lambda seed: iter([trial]))
     return trial
@@ -25,15 +28,15 @@ def small(monkeypatch):
 @pytest.mark.full
 def test_every_part_is_drawn():
     rng = random.Random(0)
-    drawn = " ".join(recipe(rng).to_json() for _ in range(600))
+    recipes = " ".join(recipe(rng).to_json() for _ in range(600))
     axes = ("length", "unmask", "commit", "cache", "schedule")
-    missing = [name for axis in axes for name in PARTS[axis] if f'"{name}"' not in drawn]
-    assert missing == ["calibrated"]  # it takes the one recipe that it was calibrated for
+    missing = [name for axis in axes for name in PARTS[axis] if f'"{name}"' not in recipes]
+    assert missing == ["calibrated"]  # requires the recipe of its calibration
 
 
-def test_draws_repeat():
-    first, again = (Trial.draw(random.Random(7), MODELS[1]) for _ in range(2))
-    assert first == again
+def test_equal_seeds_draw_equal_trials():
+    first, second = (Trial.draw(random.Random(7), MODELS[1]) for _ in range(2))
+    assert first == second
     assert Trial(**json.loads(json.dumps(dataclasses.asdict(first)))) == first
 
 
@@ -42,22 +45,21 @@ def test_a_batch_is_compared_with_its_solo_runs(small, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_a_row_that_differs_is_told_with_what_repeats_it(small, capsys, monkeypatch):
-    honest = lastword.generate
+def test_a_row_that_differs_is_printed_with_its_trial(small, capsys, monkeypatch):
+    generate = lastword.generate
 
-    def leaking(model, prompts, *, recipe, seed):
-        answers = honest(model, prompts, recipe=recipe, seed=seed)
-        leaks = [dataclasses.replace(a, horizon=3 + len(prompts)) for a in answers]
-        return [*answers[:-1], leaks[-1]] if len(prompts) > 1 else answers
+    def wrong_last_row(model, prompts, *, recipe, seed):
+        answers = generate(model, prompts, recipe=recipe, seed=seed)
+        wrong = [dataclasses.replace(answer, horizon=3 + len(prompts)) for answer in answers]
+        return [*answers[:-1], wrong[-1]] if len(prompts) > 1 else answers
 
-    monkeypatch.setattr(lastword, "generate", leaking, raising=False)
+    monkeypatch.setattr(lastword, "generate", wrong_last_row, raising=False)
     assert run(minutes=0, seed=0) == (2, 1)
-    line, difference = capsys.readouterr().out.splitlines()
-    assert Trial(**json.loads(line)) == small
-    told = json.loads(difference.removeprefix("  differs: "))
-    assert told == {"row": 1, "horizon": "(5, 4)"}
+    trial, difference = capsys.readouterr().out.splitlines()
+    assert Trial(**json.loads(trial)) == small
+    assert json.loads(difference.removeprefix("  differs: ")) == {"row": 1, "horizon": "(5, 4)"}
 
 
-def test_a_batch_that_is_refused_as_its_rows_are_is_not_counted():
+def test_a_batch_that_is_rejected_like_its_rows_is_not_counted():
     long = lastword.Recipe(length=lastword.Fixed(100_000)).to_json()
     assert Trial(MODELS[0], long, PROMPTS, [1, 2]).differences() is None

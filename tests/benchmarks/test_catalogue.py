@@ -1,4 +1,4 @@
-"""The tables of records and model cards hold everything there is, and the cards say the same."""
+"""Tests of the tables of records and models: they are complete and agree with the files and the model cards."""
 
 import json
 import math
@@ -7,40 +7,39 @@ import struct
 
 import pytest
 
-from benchmarks import catalogue, kept, pages
-from benchmarks.arms import MODELS, recipe_of
+from benchmarks import catalogue, fast, kept
+from benchmarks.arms import FRESH, MODELS
 from benchmarks.study import RECORDS
 from lastword.embedded import FOLDER
 
 
 def cells(table):
-    """Rows by their first cell."""
+    """Return the other cells of each row by its first cell."""
     rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")]
-    return {first.strip("`"): rest for first, *rest in rows[1:]}
+    return {first.strip("`"): others for first, *others in rows[1:]}
 
 
 def test_every_folder_of_records_has_a_row():
-    assert {row.path for row in catalogue.KEPT} == {path.name for path in RECORDS.parent.iterdir()}
+    assert {folder.path for folder in catalogue.FOLDERS} == {path.name for path in RECORDS.parent.iterdir()}
 
 
-def test_every_file_of_records_is_counted_once():
-    counted = [path for row in catalogue.KEPT for path in catalogue.files_of(row)]
-    there = [path for path in RECORDS.parent.rglob("*") if path.is_file()]
-    assert sorted(counted) == sorted(there)
+def test_every_file_of_records_belongs_to_one_row():
+    listed = [path for folder in catalogue.FOLDERS for path in catalogue.files_of(folder)]
+    files = [path for path in RECORDS.parent.rglob("*") if path.is_file()]
+    assert sorted(listed) == sorted(files)
 
 
-def test_a_row_says_where_its_records_were_made_and_how_many_there_are():
+def test_a_row_has_the_hardware_and_the_number_of_records():
     rows = cells(catalogue.records())
-    alone = [
-        answer
-        for model in MODELS
-        for arm in ("fixed 256", "survival")
-        for answer in kept.answers_of(model, recipe_of(arm), folder=kept.SPEED)
-    ]
-    (hardware,) = {answer.hardware for answer in alone}
-    assert rows["speed"][2] == f"{hardware}, float32"
-    assert rows["speed"][3] == f"4 files, {len(alone) // 2 * 6} answers"
-    assert all(row[2] for row in rows.values())
+    for folder, dtype in ((kept.SPEED, "float32"), (kept.GPU_SPEED, "bfloat16")):
+        answers = kept.timed(folder)
+        (hardware,) = {answer.hardware for answer in answers}
+        assert rows[folder.name][1:] == [f"{hardware}, {dtype}", f"{len(answers):,} answers"]
+    results = [arm for split in ("validation", FRESH) for arms in fast.read(split).values() for arm in arms.values()]
+    assert rows["fast"][2] == f"{sum(len(result.correct) for result in results):,} answers"
+    logs = [*(RECORDS.parent / "training").iterdir()]
+    assert rows["training"][2] == f"{len(logs)} files"
+    assert all(page and hardware and size for page, hardware, size in rows.values())
 
 
 def test_parameters_are_counted_from_the_header(tmp_path):
@@ -53,13 +52,12 @@ def test_parameters_are_counted_from_the_header(tmp_path):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_table_of_models_says_what_their_cards_say(name):
-    page = (pages.DOCS / "measured" / "index.md").read_text()
-    family, rows, start, steps, seconds, _, accuracy = cells(page)[name]
+def test_the_table_of_models_agrees_with_the_model_cards(name):
+    family, rows, start, steps, seconds, _, accuracy = cells(catalogue.models())[name]
     card = (FOLDER / name / "README.md").read_text()
     assert f"checkpoint format of {family}" in card
-    assert f"Its end-token signal is that of {rows}:" in card
-    assert f"from {start}" in card or f"`{start}`" in card
+    assert re.search(rf"end-token signal is the probability that .* \({rows}\)\.", card)
+    assert (f"starts from the weights of `{start}`" in card) or (f"starts from {start}" in card)
     number, _, resumed = steps.replace(",", "").partition(" resumed at ")
     assert f"{number} steps in {seconds} s" in card
     assert f"resumed at step {resumed}" in card if resumed else "resumed" not in card

@@ -1,4 +1,4 @@
-"""Labels in figures: they do not overlap, and stay inside."""
+"""Tests of the labels in figures: they do not overlap, and they stay inside the axes."""
 
 from itertools import combinations
 

@@ -1,4 +1,4 @@
-"""The moving picture shows its record, and the record is what the model says today."""
+"""Tests of the animation: it shows its record, and the record can be measured again."""
 
 import json
 
@@ -31,57 +31,67 @@ LONG = {
 TINY = {"model": "m", "prompt": "What?", "slots": 8, "runs": {"predicted": SHORT, "fixed": LONG}}
 
 
-def test_the_clock_is_the_same_for_both_and_who_is_done_waits():
-    shown = [now for _, now in race.moments(TINY, step=1)]
-    assert shown[0]["predicted"].texts == shown[0]["fixed"].texts == (None,) * 8
-    assert [len(now["predicted"].texts) for now in shown[: race.SHRINKS]] == [8, 8, 7, 7, 6, 5, 5, 4]
-    assert all(now["fixed"] == shown[0]["fixed"] for now in shown[: race.SHRINKS])
-    passes = [(now["predicted"].forward_passes, now["fixed"].forward_passes) for now in shown[race.SHRINKS :]]
-    assert passes == [(min(n, 2) + 1, n) for n in range(9)]  # the probe is a pass
-    assert shown[-1]["predicted"].texts == ("a", "b", "")
-    assert (shown[-1]["predicted"].tokens_computed, shown[-1]["fixed"].tokens_computed) == (26, 96)
-    assert [now["predicted"].done for now in shown[race.SHRINKS :]] == [False] * 2 + [True] * 7
+def test_both_canvases_advance_together_and_a_finished_one_does_not_change():
+    frames = [frame for _, frame in race.moments(TINY, step=1)]
+    blank, running = frames[: race.SHRINKS], frames[race.SHRINKS :]
+    assert blank[0]["predicted"].texts == blank[0]["fixed"].texts == (None,) * 8
+    assert [len(frame["predicted"].texts) for frame in blank] == [8, 8, 7, 7, 6, 5, 5, 4]
+    assert all(frame["fixed"] == blank[0]["fixed"] for frame in blank)
+    passes = [(frame["predicted"].forward_passes, frame["fixed"].forward_passes) for frame in running]
+    assert passes == [(min(n, 2) + 1, n) for n in range(9)]  # the probe is a forward pass
+    assert running[-1]["predicted"].texts == ("a", "b", "")
+    assert (running[-1]["predicted"].tokens_computed, running[-1]["fixed"].tokens_computed) == (26, 96)
+    assert [frame["predicted"].done for frame in running] == [False] * 2 + [True] * 7
 
 
-def test_an_answer_shows_its_masks():
+def test_the_text_of_an_answer_has_a_dot_for_every_mask():
     lane = race.Lane(SHORT, 8)
-    assert [lane.shown(lane.at(passes)) for passes in (0, 1, 2)] == ["···", "a·", "ab"]
+    assert [lane.text_at(lane.at(passes)) for passes in (0, 1, 2)] == ["···", "a·", "ab"]
 
 
-def test_the_picture_has_a_frame_for_every_moment(tmp_path):
+def test_records_of_earlier_versions_are_read(tmp_path):
+    """The names of costs have changed."""
+    path = tmp_path / "race.json"
+    path.write_text(json.dumps({"ledger": {"passes": 1, "columns": 2, "probe_passes": 3, "probe_columns": 4}}))
+    assert race.read_record(path)["ledger"] == {
+        "forward_passes": 1, "tokens_computed": 2, "probe_forward_passes": 3, "probe_tokens_computed": 4,
+    }  # fmt: skip
+
+
+def test_the_animation_has_a_frame_for_every_moment(tmp_path):
     record = tmp_path / "race.json"
     record.write_text(json.dumps(TINY))
     race.draw_race(record)
-    drawn = record.with_suffix(".gif").read_bytes()
+    content = record.with_suffix(".gif").read_bytes()
     race.draw_race(record)
-    assert record.with_suffix(".gif").read_bytes() == drawn
+    assert record.with_suffix(".gif").read_bytes() == content
     picture = Image.open(record.with_suffix(".gif"))
     assert (picture.size, picture.info["loop"]) == (race.PIXELS, 0)
-    times, looks = [], []
+    times, images = [], []
     for frame in range(picture.n_frames):
         picture.seek(frame)
         times.append(picture.info["duration"])
-        looks.append(picture.convert("RGB").tobytes())
-    assert sum(times) == sum(shown for shown, _ in race.moments(TINY))
+        images.append(picture.convert("RGB").tobytes())
+    assert sum(times) == sum(milliseconds for milliseconds, _ in race.moments(TINY))
     assert times[-1] == race.LAST_MS
-    assert len(set(looks)) == len(looks)
-    assert len(set(Image.frombytes("RGB", race.PIXELS, looks[0]).convert("L").tobytes())) > 10
+    assert len(set(images)) == len(images)
+    assert len(set(Image.frombytes("RGB", race.PIXELS, images[0]).convert("L").tobytes())) > 10
 
 
-def test_the_kept_picture_is_of_the_kept_record():
+def test_the_kept_animation_is_of_the_kept_record():
     kept = race.read_record(race.RECORD)
     assert kept["prompt"] == race.example().prompt
     picture = Image.open(race.RECORD.with_suffix(".gif"))
-    assert 0 <= len([*race.moments(kept)]) - picture.n_frames <= 3  # frames alike are one
+    assert 0 <= len([*race.moments(kept)]) - picture.n_frames <= 3  # equal frames are merged
     assert race.RECORD.with_suffix(".gif").stat().st_size < 400_000
     predicted, fixed = (kept["runs"][name]["ledger"] for name in ("predicted", "fixed"))
     assert predicted["tokens_computed"] + predicted["probe_tokens_computed"] < fixed["tokens_computed"] / 4
 
 
 @pytest.mark.full
-def test_the_record_is_what_the_model_says_today():
+def test_the_kept_record_is_measured_again():
     kept, fresh = race.read_record(race.RECORD), race.measure_race()
+    assert kept["runs"].keys() == fresh["runs"].keys()
     for name, run in kept["runs"].items():
-        own = fresh["runs"][name]
-        for said in ("text", "horizon", "end", "ledger"):
-            assert own[said] == run[said]
+        for field in ("text", "horizon", "end", "ledger"):
+            assert fresh["runs"][name][field] == run[field]

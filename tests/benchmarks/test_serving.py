@@ -1,4 +1,4 @@
-"""The load benchmark in miniature, and (full) at its size: answers right, none lost, memory flat."""
+"""Tests of the benchmark of the server: its figures, small loads, and (full) many requests over HTTP."""
 
 import asyncio
 
@@ -6,19 +6,20 @@ import pytest
 
 import lastword
 from benchmarks.serving import __main__ as serving, order
-from benchmarks.serving.figures import Correlation, percentile, r_squared, read, table
-from benchmarks.serving.load import arm_of, asked_by, requests
-from benchmarks.serving.run import How, over_http
-from benchmarks.serving.served import served
+from benchmarks.serving.figures import Correlation, page_tables, percentile, r_squared, read, routing_table, table
+from benchmarks.serving.load import arm_of, make_requests, requests_of
+from benchmarks.serving.run import Arrivals, over_http
+from benchmarks.serving.served import ROOT, served
 from lastword.errors import SettingError
 from lastword.policies.length.fixed import Fixed
 from lastword.serve.scheduler import Scheduler
 from lastword.serve.settings import ServerSettings
 
-SHORT = ("algebra", "reasoning", "complete_function")  # families that take the fewest columns
+SHORT = ("algebra", "reasoning", "complete_function")  # families that compute the fewest tokens
+RECORDS = ROOT / "benchmarks" / "records" / "serving"
 
 
-def test_percentiles_and_r_squared_by_hand():
+def test_percentiles_and_r_squared_of_small_samples():
     assert percentile([3.0], 0.99) == 3.0
     assert percentile([*map(float, range(101))], 0.95) == 95.0
     assert r_squared([1.0, 2.0, 3.0], [2.0, 4.0, 6.0]) == pytest.approx(1.0)
@@ -26,79 +27,112 @@ def test_percentiles_and_r_squared_by_hand():
     assert r_squared([1.0, 2.0], [5.0, 5.0]) is None
 
 
-def test_arms_have_the_same_rules_and_differ_in_one_thing():
+def test_arms_differ_in_the_canvas_or_in_the_scheduler():
     model = lastword.load("tiny-llada-base", device="cpu")
-    asked = requests(model, 20, prompts=2)
-    assert {own.recipe for own in asked} == {"careful", "fast", "paper"}
-    assert asked == requests(model, 20, prompts=2)  # the same every time
-    for mine, theirs in zip(asked, asked_by(arm_of("canvas"), asked)):
-        assert theirs.job.recipe.length == Fixed(256)
+    requests = make_requests(model, 20, prompts=2)
+    assert {request.recipe for request in requests} == {"careful", "fast", "paper"}
+    assert requests == make_requests(model, 20, prompts=2)  # the same in every call
+    for predicted, fixed in zip(requests, requests_of(arm_of("canvas"), requests), strict=True):
+        assert fixed.job.recipe.length == Fixed(256)
         for axis in ("unmask", "commit", "cache", "block", "sampling"):
-            assert getattr(mine.job.recipe, axis) == getattr(theirs.job.recipe, axis)
-        assert mine.job.prompt_ids == theirs.job.prompt_ids
+            assert getattr(predicted.job.recipe, axis) == getattr(fixed.job.recipe, axis)
+        assert predicted.job.prompt_ids == fixed.job.prompt_ids
     for name in ("batches", "batches-fcfs", "fcfs", "overtaking=32"):
-        assert asked_by(arm_of(name), asked) == asked
-    assert len({arm_of(name).schedule for name in ("predicted", "batches", "batches-fcfs", "fcfs")}) == 4
-    with pytest.raises(SettingError, match="there is no arm"):
+        assert requests_of(arm_of(name), requests) == requests
+    assert len({arm_of(name).scheduler for name in ("predicted", "batches", "batches-fcfs", "fcfs")}) == 4
+    with pytest.raises(SettingError, match="arm 'magic' is unknown"):
         arm_of("magic")
 
 
-def test_overtaking_lowers_the_mean_and_its_bound_the_longest():
-    """With more work than the slots can do, and recipes that differ in it."""
-    jobs = order.coming(1200, 16, 1.05)
-    mean, most = {}, {}
+def test_overtaking_reduces_the_mean_latency_and_its_bound_the_maximum():
+    """At a load above the capacity, and with recipes whose work differs."""
+    jobs = order.draw_jobs(1200, 16, 1.05)
+    mean, maximum = {}, {}
     for bound in (0.0, 8.0, 1e6):
-        found = order.latencies(jobs, 16, Scheduler(bound))
-        assert len(found) == 1200
-        mean[bound], most[bound] = sum(found) / 1200, max(found)
+        latencies = order.latencies(jobs, 16, Scheduler(bound))
+        assert len(latencies) == 1200
+        mean[bound], maximum[bound] = sum(latencies) / 1200, max(latencies)
     assert mean[1e6] < mean[8.0] < 0.8 * mean[0.0]
-    assert most[8.0] < 0.7 * most[1e6]
-    quiet = order.latencies(order.coming(200, 16, 0.05), 16, Scheduler())
-    assert max(quiet) < 0.01 * 8 * 256 + 1e-6  # nobody waits where there is room
+    assert maximum[8.0] < 0.7 * maximum[1e6]
+
+
+def test_a_job_does_not_wait_if_a_slot_is_free():
+    latencies = order.latencies(order.draw_jobs(200, 16, 0.05), 16, Scheduler())
+    assert max(latencies) < 0.01 * 8 * 256 + 1e-6
 
 
 @pytest.mark.full
 @pytest.mark.slow
 def test_a_small_load_in_process(tmp_path, capsys):
     record = serving.main(
-        "--requests 6 --clients 4 --slots 3 --mix fast=1 --prompts 1 --check 6 --families "
-        f"{' '.join(SHORT)} --arms predicted fcfs --note alone --out {tmp_path}/small.json".split()
+        "--requests 6 --clients 4 --batch-size 3 --mix fast=1 --prompts 1 --check 6 --families "
+        f"{' '.join(SHORT)} --arms predicted fcfs --note idle --out {tmp_path}/small.json".split()
     )
     assert read(tmp_path / "small.json").settings == record.settings
     for line in record.lines:
         assert (line.requests, line.checked, line.equal) == (6, 6, 6)
         assert 0 < line.first_p50 <= line.p50 <= line.p95 <= line.p99
-        assert line.columns > line.passes > 6
-        assert 1 <= line.rows <= 3
-    assert {own.tokens for own in record.lines} == {record.lines[0].tokens}
-    assert isinstance(record.lines[0].told["fast"], Correlation)
+        assert line.tokens_computed > line.forward_passes > 6
+        assert 1 <= line.rows_per_pass <= 3
+    assert len({line.tokens for line in record.lines}) == 1
+    assert isinstance(record.lines[0].correlations["fast"], Correlation)
+    assert record.notes[-1] == "idle"
     assert capsys.readouterr().out.rstrip().endswith(table(record))
     assert "| predicted | 6 |" in table(record)
 
 
-def test_lengths_are_replayed_where_weights_are_random():
-    """As it runs with 8B shapes on a GPU."""
-    options = "--shape tiny --requests 12 --clients 6 --slots 4 --predicted 24 --shortest 8 --check 3"
+def test_lengths_are_replayed_for_random_weights():
+    """The benchmark of 8B shapes on a GPU, with a tiny shape."""
+    options = "--shape tiny --requests 12 --clients 6 --batch-size 4 --predicted 24 --shortest 8 --check 3"
     record = serving.main([*options.split(), "--arms", "predicted", "batches"])
-    ours, batches = record.lines
-    assert ours.tokens == batches.tokens > 12 * 10
-    assert ours.columns == batches.columns
-    assert (ours.checked, ours.equal) == (3, 3)
-    assert ours.told["paced"].passes > 0.5
+    predicted, batches = record.lines
+    assert predicted.tokens == batches.tokens > 12 * 10
+    assert predicted.tokens_computed == batches.tokens_computed
+    assert (predicted.checked, predicted.equal) == (3, 3)
+    assert predicted.correlations["replayed"].forward_passes > 0.5
     assert "replayed" in record.notes[1]
 
 
-def loaded(count, clients, slots, *, check, threads=1, **load):
+def test_the_page_shows_the_latencies_of_every_kept_arm():
+    """Forward passes and tokens of one record were counted wrongly, so its tables do not show them."""
+    parts = page_tables(RECORDS).split("\n\n")  # pairs of a sentence and a table
+    paths = [path for path in sorted(RECORDS.glob("*.json")) if path.stem != "routing"]
+    assert len(parts) == 2 * len(paths)
+    for path, sentence, text in zip(paths, parts[::2], parts[1::2], strict=True):
+        record = read(path)
+        assert f"**{record.model}**, {record.hardware}, {record.dtype}:" in sentence
+        assert f" {record.settings['requests']} requests from {record.settings['clients']} clients" in sentence
+        head, _, *rows = text.splitlines()
+        is_counted = path.stem != "llada-8b-h200"
+        assert ("tokens computed" in head) == is_counted
+        for line, row in zip(record.lines, rows, strict=True):
+            seconds = (line.mean, line.p50, line.p95, line.p99, line.first_p50)
+            cells = [line.arm, *(f"{value:.3g}" for value in seconds), f"{line.tokens_per_second:,.0f}"]
+            if is_counted:
+                cells += [f"{line.forward_passes:,}", f"{line.tokens_computed:,.0f}"]
+            assert row == f"| {' | '.join(cells)} |"
+
+
+def test_the_routing_table_shows_the_latencies_of_both_rules():
+    record = read(RECORDS / "routing.json")
+    _, _, *rows = routing_table(record).splitlines()
+    assert [line.arm for line in record.lines] == ["predicted", "random"]
+    for line, row in zip(record.lines, rows, strict=True):
+        cells = [f"{value:.3g}" for value in (line.mean, line.p50, line.p95, line.p99)]
+        assert row == f"| {line.arm} | {line.requests} | {' | '.join(cells)} |"
+
+
+def run_over_http(count, clients, batch_size, *, check, threads=1, **load):
     """Send requests over HTTP to a server process; `check` of the answers are compared with solo runs."""
     model = lastword.load("tiny-llada-base", device="cpu")
-    asked = requests(model, count, **load)
-    limits = ServerSettings(max_batch_size=slots, max_queue_size=clients)
+    requests = make_requests(model, count, **load)
+    limits = ServerSettings(max_batch_size=batch_size, max_queue_size=clients)
     with served("tiny-llada-base", "predicted", limits, threads) as server:
-        how = How(clients)
-        return asyncio.run(over_http("predicted", server, model, asked, how, check))
+        return asyncio.run(over_http("predicted", server, model, requests, Arrivals(clients), check))
 
 
-def shown(line):
+def summary(line):
+    """Return a sentence with latencies, throughput and memory."""
     return (
         f"\n{line.requests} requests: p50 {line.p50:.2f}, p95 {line.p95:.2f}, p99 {line.p99:.2f} s; first "
         f"text p50 {line.first_p50:.2f}, p95 {line.first_p95:.2f} s; {line.tokens_per_second:.0f} tokens/s; "
@@ -108,18 +142,19 @@ def shown(line):
 
 @pytest.mark.full
 def test_a_small_load_over_http(capsys):
-    line = loaded(12, 8, 4, check=12, mix={"fast": 1}, families=SHORT[1:2], prompts=2)
+    line = run_over_http(12, 8, 4, check=12, mix={"fast": 1}, families=SHORT[1:2], prompts=2)
     with capsys.disabled():
-        print(shown(line))
+        print(summary(line))
     assert (line.requests, line.equal) == (12, 12)
+    assert line.tokens_computed > line.forward_passes > 0
+    assert 1 <= line.rows_per_pass <= 4
 
 
 @pytest.mark.full
-def test_sixty_four_clients_and_many_requests(capsys):
-    """No answer is lost or given twice, those that are decoded alone are equal, and memory is flat."""
+def test_sixty_four_clients_get_one_correct_answer_per_request_and_memory_is_constant(capsys):
     mix = {"fast": 196, "careful": 3, "paper": 1}
-    line = loaded(400, 64, 16, check=100, threads=2, mix=mix, families=SHORT[:2], prompts=8)
+    line = run_over_http(400, 64, 16, check=100, threads=2, mix=mix, families=SHORT[:2], prompts=8)
     with capsys.disabled():
-        print(shown(line))
+        print(summary(line))
     assert (line.requests, line.checked, line.equal) == (400, 100, 100)
     assert line.resident_end <= 1.05 * line.resident_200

@@ -1,4 +1,4 @@
-"""`lastword batch` as a user calls it."""
+"""Tests of the command `lastword batch`."""
 
 import json
 
@@ -18,22 +18,22 @@ def batch(command, monkeypatch, tmp_path):
     return lambda *words: command("batch", *words)
 
 
-def test_a_file_is_answered_and_the_last_line_says_what_was_written(batch, tmp_path):
+def test_a_file_is_answered_and_the_last_line_names_the_answers_file(batch, tmp_path):
     code, out, err = batch("p.jsonl", "--out", "new/a.jsonl", *TOY)
     assert (code, err) == (0, "")
     assert out.startswith("2 answered, 1 failed; 7 tokens in ")
-    assert out.endswith("tokens/s; wrote new/a.jsonl\n")
+    assert out.endswith("tokens/s; answers in new/a.jsonl\n")
     answers = read_lines(tmp_path / "new" / "a.jsonl")
     assert [line["text"] for line in answers] == ["defgh", None, answers[2]["text"]]
     code, out, _ = batch("p.jsonl", "--out", "new/a.jsonl", *TOY)
     assert code == 0
-    assert out.startswith("2 answered, 1 failed, 3 of them before; 0 tokens")
+    assert out == "2 answered, 1 failed (3 by an earlier run); answers in new/a.jsonl\n"
     code, _, err = batch("p.jsonl", "--out", "new/a.jsonl", *TOY, "--seed", "4")
     assert code == 1
     assert "another seed (0 then, 4 now)" in err
 
 
-def test_options_reach_the_run(batch, tmp_path):
+def test_options_are_used_and_saved(batch, tmp_path):
     words = ("--temperature", "2.0", "--top-k", "5", "--seed", "9", "--limit", "1", "--batch-size", "3")
     assert batch("p.jsonl", "--out", "a.jsonl", *TOY, *words, "--as-they-come")[0] == 0
     run = json.loads((tmp_path / "a.jsonl.run.json").read_text())
@@ -50,14 +50,14 @@ def test_options_reach_the_run(batch, tmp_path):
         (("notes.jsonl", "--out", "a.jsonl"), 1, '; give an object per line, such as {"prompt": '),
         (("none.jsonl", "--out", "a.jsonl"), 1, "(No such file or directory); give a .jsonl"),
         (("notes.jsonl", "--out", "a.txt"), 1, "end it in .jsonl"),
-        (("notes.jsonl", "--out", "a.jsonl", "--batch-size", "0"), 1, "max_batch_size must be a whole number, 1 or"),
-        (("notes.jsonl", "--out", "a.jsonl", "--limit", "0"), 1, "limit must be a whole number, 1 or more"),
+        (("notes.jsonl", "--out", "a.jsonl", "--batch-size", "0"), 1, "--batch-size 0 was given; give a whole number"),
+        (("notes.jsonl", "--out", "a.jsonl", "--limit", "0"), 1, "--limit 0 was given; give a whole number from 1"),
         (("notes.jsonl", "--out", "a.jsonl", "--recipe", "fastest"), 1, "no recipe called"),
         (("notes.jsonl",), 2, "Missing option"),
         (("p.jsonl", "--out", "a.jsonl", "-m", "./no/such/folder"), 1, "no/such/folder"),
     ],
 )
-def test_a_refusal_comes_before_a_model_is_loaded_and_writes_nothing(batch, tmp_path, monkeypatch, words, code, reason):
+def test_invalid_options_are_rejected_before_any_work(batch, tmp_path, monkeypatch, words, code, reason):
     write_lines(tmp_path / "notes.jsonl", b"my notes")
     if "-m" not in words:
         monkeypatch.setattr(EngineOptions, "open", None)
@@ -68,7 +68,7 @@ def test_a_refusal_comes_before_a_model_is_loaded_and_writes_nothing(batch, tmp_
     assert {path.name for path in tmp_path.iterdir()} == {"notes.jsonl", "p.jsonl"}
 
 
-def test_the_engine_is_closed_whatever_happens(batch, monkeypatch, toy):
+def test_an_interrupted_run_closes_the_engine_and_says_how_to_resume(batch, monkeypatch, toy):
     closed = []
 
     class Broken(LocalEngine):
@@ -82,11 +82,11 @@ def test_the_engine_is_closed_whatever_happens(batch, monkeypatch, toy):
     code, _, err = batch("p.jsonl", "--out", "a.jsonl", *TOY)
     assert code == 130
     assert err.startswith("lastword: interrupted; ")
-    assert "give the same command again" in err
+    assert "repeat the command to resume" in err
     assert closed == [True]
 
 
-def test_on_a_terminal_failures_and_the_time_left_are_shown(batch, monkeypatch):
+def test_progress_and_failures_are_shown_on_a_terminal(batch, monkeypatch):
     from rich.console import Console
 
     monkeypatch.setattr(Console, "is_terminal", True)

@@ -10,7 +10,6 @@ import sys
 import pytest
 
 from lastword.cli import COMMANDS
-from lastword.cli.evaluate import print_next_step
 from lastword.evaluate.records import _parse_recipe
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.unmask.threshold import AboveThreshold
@@ -417,7 +416,7 @@ def test_demo_checks_the_answers_of_an_embedded_model(command):
     assert code == 0
     assert out.count(" of 1 ") == 2
     assert '"""Return' in out
-    assert "8 tokens per pass" in out
+    assert "8 tokens per forward pass" in out
 
 
 def without_sandbox(monkeypatch):
@@ -466,13 +465,17 @@ def test_demo_on_a_terminal_shows_both_canvases_at_once(golden):
     assert "predicted · " in shown
 
 
-def test_records_without_a_fixed_canvas_are_not_sent_to_tables_that_refuse_them(capsys, tmp_path):
-    print_next_step(tmp_path / "a.jsonl", 2, compared=False)
-    said = capsys.readouterr().err
-    assert "; to compare, the same command with --length fixed, then lastword tables " in said
+def test_an_evaluation_without_a_fixed_canvas_says_how_to_measure_one(command, tmp_path):
+    words = ("--tasks", "algebra", "--limit", "1", "--length", "survival:16", "--block", "8", "--out", str(tmp_path))
+    code, _, err = command("eval", *words)
+    assert code == 0, err
+    advice = "to compare with a fixed canvas, repeat the command with --length fixed --block 8, then run"
+    assert err.endswith(
+        f"1 records in {tmp_path}/tiny-llada-base.test.jsonl; {advice} lastword tables --records {tmp_path}\n"
+    )
 
 
-def test_an_evaluation_that_is_interrupted_says_how_to_go_on(command, monkeypatch, tmp_path):
+def test_an_interrupted_evaluation_says_how_to_resume(command, monkeypatch, tmp_path):
     from lastword.engines.local import LocalEngine
 
     def interrupted(*_, **__):
@@ -481,7 +484,7 @@ def test_an_evaluation_that_is_interrupted_says_how_to_go_on(command, monkeypatc
     monkeypatch.setattr(LocalEngine, "generate", interrupted)
     code, _, err = command("eval", "--tasks", "algebra", "--limit", "1", "--out", str(tmp_path))
     assert code == 130
-    assert "give the same command again" in err
+    assert "repeat the command to resume" in err
 
 
 def test_weights_of_a_server_are_its_own(command, tmp_path):

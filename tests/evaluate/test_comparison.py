@@ -26,7 +26,7 @@ SECOND = arm([1.0, 0.0, 1.0, 1.0], OTHER, cost=RecordedCost(1, 15, 9), seconds_s
 
 def test_scores_are_compared_sample_by_sample():
     found = compare(FIRST, SECOND)
-    assert found.names == ("fixed:8", "survival:64")
+    assert found.names == ("fixed, 8 slots", "paper, 64 slots")
     assert (found.samples, found.accuracy, found.difference) == (4, (0.5, 0.75), 0.25)
     assert found.standard_error == pytest.approx((2.75 / 3 / 4) ** 0.5)
     assert (found.won, found.lost, found.p_value) == (2, 1, 1.0)
@@ -95,9 +95,9 @@ def test_several_tasks_are_compared_together_and_apart():
     assert "  b: 2 samples, +0.500 ± 0.500, p = 1" in str(found)
 
 
-def test_the_text_says_what_was_compared_and_what_came_out():
+def test_the_text_names_both_recipes_and_their_difference():
     assert str(compare(FIRST, SECOND)).splitlines() == [
-        "survival:64, compared with fixed:8 on 4 samples",
+        "paper, 64 slots, compared with fixed, 8 slots on 4 samples",
         "accuracy 0.750, not 0.500: +0.250 ± 0.479, 2 won, 1 lost, p = 1",
         "cost as a share of the first's: forward passes 0.5, tokens computed 0.75, seconds 0.25",
     ]
@@ -108,12 +108,12 @@ def test_the_text_says_what_was_compared_and_what_came_out():
     [
         ({"model": "n"}, ("m", "n")),
         ({"seed": 3}, ("seed 0", "seed 3")),
-        ({"recipe": OTHER, "dtype": "bfloat16"}, ("fixed:8, float32", "survival:64, bfloat16")),
-        ({}, ("fixed:8", "fixed:8")),
+        ({"recipe": OTHER, "dtype": "bfloat16"}, ("fixed, 8 slots, float32", "paper, 64 slots, bfloat16")),
+        ({}, ("fixed, 8 slots", "fixed, 8 slots")),
     ],
     ids=str,
 )
-def test_the_names_say_what_differs(change, names):
+def test_the_names_contain_what_differs(change, names):
     assert compare(FIRST, [replace(record, **change) for record in FIRST]).names == names
 
 

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 import lastword
-from lastword.cli import app
+from lastword.cli import app, main
 from lastword.decoding.loop import decode
 from lastword.errors import SettingError, TaskError
 from lastword.evaluate import Journal, drift
@@ -96,9 +96,12 @@ def test_bad_settings_are_refused(model, tmp_path, wrong, why):
         drift(model, "m", embedded_tasks(["algebra"]), Journal(tmp_path / "d.jsonl"), **given)
 
 
-def test_the_command_refuses_a_canvas_of_nothing():
-    done = CliRunner().invoke(app, ["drift", "--slots", "0", "--device", "cpu"])
-    assert (done.exit_code, "limit must be a whole number" in done.output) == (1, True)
+def test_the_command_rejects_a_canvas_without_slots(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["lastword", "drift", "--slots", "0", "--device", "cpu"])
+    with pytest.raises(SystemExit) as exit_error:
+        main()
+    assert exit_error.value.code == 1
+    assert "--slots 0 was given; give a whole number from 1 to 1048576" in capsys.readouterr().err
 
 
 def test_the_command_refuses_an_unknown_task_before_a_model_is_loaded(monkeypatch):

@@ -268,21 +268,21 @@ def test_the_table_compares_with_the_first_recipe_on_common_samples():
     records = [record(fixed, index, 1.0, columns=40) for index in range(10)]
     records += [record(other, index, float(index > 7)) for index in range(2, 10)]
     lines = recipe_table(records).markdown().splitlines()
-    assert "| fixed:8 | 10 | 8 | 1.000 ± 0.000 |  | 0.00 | 1.00 | 1.00 | 1.00 |" in lines[2]
-    # Spent too is compared on the eight samples both answered.
+    assert "| fixed, 8 slots | 10 | 8 | 1.000 ± 0.000 |  | 0.00 | 1.00 | 1.00 | 1.00 |" in lines[2]
+    # Costs are also compared on the eight samples that both recipes answered.
     shown = "| survival:16, block 4 | 8 | 8 | 0.250 ± 0.164 | -0.750, p = 0.031 | 0.75 | 1.00 | 0.25 | 1.00 |"
     assert shown in lines[3]
     apart = recipe_table([records[0], records[-1]]).markdown().splitlines()
     assert "| no common samples |" in apart[3]
 
 
-def test_seeds_of_one_recipe_are_lines_of_their_own_and_copies_count_once():
+def test_seeds_of_one_recipe_have_separate_rows_and_copies_count_once():
     records = [record(RECIPE, index, 1.0) for index in range(4)]
     other = [record(RECIPE, index, 0.0, seed=1) for index in range(4)]
     lines = recipe_table([*records, *records, *other]).markdown().splitlines()[2:]
     assert [line.split(" | ")[:3] for line in lines] == [
-        ["| m (seed 0)", "fixed:8", "4"],
-        ["| m (seed 1)", "fixed:8", "4"],
+        ["| m (seed 0)", "fixed, 8 slots", "4"],
+        ["| m (seed 1)", "fixed, 8 slots", "4"],
     ]
 
 

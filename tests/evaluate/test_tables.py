@@ -1,4 +1,4 @@
-"""`lastword tables` compares the recipes of records by hand, so that every number can be checked."""
+"""Tests of `lastword tables` on hand-made records, so that every number can be checked."""
 
 import csv
 from dataclasses import replace
@@ -16,19 +16,19 @@ from lastword.recipe.recipe import Recipe
 from tests.evaluate.made import answer, drift
 
 
-def arm(length, scores, horizon, *, columns, **fields):
+def arm(length, scores, horizon, *, tokens, **fields):
     return [
         answer(
             recipe=Recipe(length=length), index=index, score=score, horizon=horizon, length=49,
-            cost=RecordedCost(horizon, columns), **fields,
+            cost=RecordedCost(horizon, tokens), **fields,
         )
         for index, score in enumerate(scores)
     ]  # fmt: skip
 
 
-PREDICTED = arm(Survival(64), [1.0, 1.0, 0.0, 0.0], 40, columns=25, seconds_share=1.0)
-SHORT = arm(Fixed(32), [0.0] * 4, 32, columns=20, seconds_share=1.0)
-FIXED = arm(Fixed(64), [1.0, 1.0, 1.0, 0.0], 64, columns=100, seconds_share=4.0)
+PREDICTED = arm(Survival(64), [1.0, 1.0, 0.0, 0.0], 40, tokens=25, seconds_share=1.0)
+SHORT = arm(Fixed(32), [0.0] * 4, 32, tokens=20, seconds_share=1.0)
+FIXED = arm(Fixed(64), [1.0, 1.0, 1.0, 0.0], 64, tokens=100, seconds_share=4.0)
 DRIFT = [drift(index=index, expected={"0": 50.0, "2": 52.0 + index}) for index in range(4)]
 ALL = [*PREDICTED, *SHORT, *FIXED, *DRIFT]
 
@@ -36,7 +36,7 @@ ALL = [*PREDICTED, *SHORT, *FIXED, *DRIFT]
 def test_recipes_are_compared_with_the_longest_fixed_canvas():
     made, drifts = tables(ALL, against_fixed=True)
     assert made.title == "tiny (version 1; plain)"
-    assert [row[1] for row in made.rows] == ["fixed:64", "survival:64", "fixed:32"]
+    assert [row[1] for row in made.rows] == ["fixed, 64 slots", "paper, 64 slots", "fixed, 32 slots"]
     fixed, predicted, _ = made.rows
     assert fixed[2:] == ["4", "64", "0.750 ± 0.250", "", "0.00", "1.00", "1.00", "1.00", "100.0%", "14"]
     assert predicted[2:] == [
@@ -45,16 +45,16 @@ def test_recipes_are_compared_with_the_longest_fixed_canvas():
     assert drifts.rows == [["m", "t", "4", "+3.5 ± 1.1"]]
 
 
-def test_without_a_baseline_the_first_recipe_counts_and_the_fit_is_left_out():
+def test_without_a_baseline_recipes_are_compared_with_the_first_one_and_have_no_fit():
     (made,) = tables([*PREDICTED, *FIXED])
-    assert [row[1] for row in made.rows] == ["survival:64", "fixed:64"]
+    assert [row[1] for row in made.rows] == ["paper, 64 slots", "fixed, 64 slots"]
     assert made.columns[-1] == "seconds"
     unknown = [replace(record, length=None) for record in FIXED]
     (made,) = tables([*unknown, *PREDICTED], against_fixed=True)
     assert {tuple(row[-2:]) for row in made.rows} == {("", "")}
 
 
-def test_splits_versions_and_layouts_have_tables_of_their_own():
+def test_splits_versions_and_layouts_have_separate_tables():
     others = [replace(r, **{name: "other"}) for name in ("split", "task_version", "layout") for r in FIXED]
     titles = [table.title for table in tables([*FIXED, *others])]
     assert titles == [
@@ -69,8 +69,8 @@ def test_samples_that_one_recipe_lacks_are_left_out_and_counted():
     (made,) = tables([*FIXED, *PREDICTED[:3]])
     assert made.rows[1][2] == "3"
     assert made.note == (
-        "m, survival:64: difference and costs are computed on 3 samples; 1 others were answered by one of the two "
-        "recipes only."
+        "m, paper, 64 slots: difference and costs are computed on 3 samples; 1 others were answered by one of the "
+        "two recipes only."
     )
     assert made.markdown().endswith(f"|\n\n{made.note}")
 
@@ -78,7 +78,7 @@ def test_samples_that_one_recipe_lacks_are_left_out_and_counted():
 def test_records_without_seconds_are_counted():
     untimed = [replace(record, seconds_share=None) for record in PREDICTED[:1]]
     (made,) = tables([*FIXED, *untimed, *PREDICTED[1:]])
-    assert made.note == "m, survival:64: 1 records have no seconds, because they were not measured."
+    assert made.note == "m, paper, 64 slots: 1 records have no seconds, because they were not measured."
     (made,) = tables([replace(record, seconds_share=None) for record in [*FIXED, *PREDICTED]])
     assert [row[9] for row in made.rows] == ["", ""]
     assert made.note == ""
@@ -120,7 +120,7 @@ def test_the_command_writes_the_same_bytes_every_time(tmp_path, journal):
 
 
 @pytest.mark.parametrize("name", ["tables.md", "tiny-version-1-plain.csv"])
-def test_a_file_of_the_user_s_with_the_name_of_a_table_is_left_as_it_is(tmp_path, journal, name):
+def test_a_file_of_the_user_with_the_name_of_a_table_is_not_overwritten(tmp_path, journal, name):
     out = tmp_path / "out"
     out.mkdir()
     (out / name).write_text("my own\n")
@@ -136,6 +136,6 @@ def test_the_records_that_are_read_are_not_overwritten(tmp_path, journal):
     assert (done.exit_code, "contains the records" in " ".join(done.output.split())) == (1, True)
 
 
-def test_a_folder_without_records_is_refused(tmp_path):
+def test_a_folder_without_records_is_rejected(tmp_path):
     done = run("--records", tmp_path)
     assert (done.exit_code, "no records; measure some" in " ".join(done.output.split())) == (1, True)

@@ -12,7 +12,7 @@ from lastword.validation import check_int, checked_field
 
 @dataclass(frozen=True)
 class Fixed(LengthPolicy):
-    """Plan `slots` slots for every prompt, by default the number that the model is made for."""
+    """Plan `slots` slots for every prompt, by default the model's `default_max_new_tokens`."""
 
     name = "fixed"
     cost_summary = "no probe; all slots in every forward pass"

@@ -1,4 +1,4 @@
-"""Differences of calls, and what a trace contains."""
+"""Tests of the meter: differences of calls, and the summary of a profiler trace."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from benchmarks.passes.meter import Activity, Meter, activity_of, covered
 CPU = torch.device("cpu")
 
 
-def test_a_difference_leaves_out_what_both_do(monkeypatch):
+def test_the_time_that_both_calls_take_cancels(monkeypatch):
     now = 0.0
     monkeypatch.setattr("time.perf_counter", lambda: now)
 
@@ -21,22 +21,24 @@ def test_a_difference_leaves_out_what_both_do(monkeypatch):
 
         return run
 
-    setup, a_pass = 0.5, 0.01
+    setup, one_pass = 0.5, 0.01
     meter = Meter(CPU, repeats=3, seconds=100)
-    timed, activity = meter.difference(call(setup + 2 * a_pass), call(setup + 12 * a_pass), 10)
+    timed, activity = meter.difference(call(setup + 2 * one_pass), call(setup + 12 * one_pass), 10)
     assert timed.ms == pytest.approx(10)
     assert activity is None  # nothing is traced on a CPU
 
 
 @dataclass
 class Event:
-    said: str
+    """An event of a trace, with the methods of the profiler."""
+
+    label: str
     start: int
     length: int
     device: str = "DeviceType.CUDA"
 
     def name(self):
-        return self.said
+        return self.label
 
     def start_ns(self):
         return self.start
@@ -48,7 +50,7 @@ class Event:
         return self.device
 
 
-def test_a_trace_is_counted_by_launches_kernels_and_busy_time():
+def test_a_trace_is_summarised_as_launches_kernels_and_busy_time():
     host = [
         Event(name, 0, 10**9, "DeviceType.CPU")
         for name in (
@@ -73,14 +75,14 @@ def test_a_trace_is_counted_by_launches_kernels_and_busy_time():
 def test_a_pass_that_replays_a_graph_is_one_launch():
     def run(passes):
         graph = [Event("cudaGraphLaunch", 0, 1, "DeviceType.CPU")] * passes
-        opening = [Event("cudaLaunchKernel", 0, 1, "DeviceType.CPU")] * 400
-        return activity_of([*opening, *graph, Event("gemm", 0, 10**6)])
+        block_start = [Event("cudaLaunchKernel", 0, 1, "DeviceType.CPU")] * 400
+        return activity_of([*block_start, *graph, Event("gemm", 0, 10**6)])
 
     assert run(16).less(run(2), 14).launches == 1
 
 
-def test_difference_traces_only_where_it_is_asked_to(monkeypatch):
-    traced = []
+def test_a_difference_is_traced_only_on_request(monkeypatch):
+    traced = []  # calls
 
     def activity(meter, call):
         traced.append(call)
@@ -98,6 +100,6 @@ def test_spans_that_overlap_count_once():
     assert covered([]) == 0
 
 
-def test_a_pass_did_what_many_did_more_than_few():
+def test_the_activity_of_a_pass_is_the_difference_of_two_traces():
     assert Activity(50, 90, 7.0).less(Activity(10, 10, 1.0), 4) == Activity(10, 20, 1.5)
     assert Activity(None, 90, 7.0).less(Activity(10, 10, 1.0), 4).launches is None

@@ -1,4 +1,6 @@
-"""The plain loop is the same model and the same decoding, slowly."""
+"""Tests that the plain loop has the same logits and the same tokens as our models and decoding loop."""
+
+from dataclasses import replace
 
 import torch
 
@@ -11,7 +13,7 @@ CPU = torch.device("cpu")
 
 
 def plain_twin(model):
-    """A plain model with the weights of one of ours."""
+    """Return a plain model with the weights of a native model."""
     network = model.network
     plain = PlainModel(network.config)
     plain.embedding.weight.data = network.embedding.weight
@@ -28,24 +30,22 @@ def plain_twin(model):
     return plain
 
 
-def test_the_plain_model_says_what_ours_says():
+def test_the_plain_model_has_the_logits_of_the_native_model():
     model = random_model(TINY, CPU, torch.float32)
     tokens = torch.randint(0, 500, (1, 30))
     ours = model(tokens, torch.arange(30)[None])
     torch.testing.assert_close(plain_twin(model)(tokens), ours, rtol=1e-4, atol=1e-5)
 
 
-def test_grouped_heads_and_biases_as_ours():
-    from dataclasses import replace
-
+def test_grouped_heads_and_biases_have_the_logits_of_the_native_model():
     shape = replace(TINY.shape, num_kv_heads=2, qkv_bias=True, rotate_in_float32=False)
     model = random_model(ModelShape("grouped", ARCHITECTURES["dream"], shape), CPU, torch.float32)
     tokens = torch.randint(0, 500, (1, 30))
-    ours = model(tokens, torch.arange(1, 30)[None])  # Dream reads the column before
+    ours = model(tokens, torch.arange(1, 30)[None])  # Dream predicts a token at the column before it
     torch.testing.assert_close(plain_twin(model)(tokens)[:, :-1], ours, rtol=1e-4, atol=1e-5)
 
 
-def test_the_plain_loop_writes_what_ours_writes():
+def test_the_plain_loop_writes_the_tokens_of_the_decoding_loop():
     model = random_model(TINY, CPU, torch.float32, seed=3)
     prompt, slots, mask = [5, 7, 11, 13], 12, model.ids.mask
     answer = lastword.generate(model, prompt, length=f"fixed:{slots}")

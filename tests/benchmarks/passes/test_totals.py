@@ -1,4 +1,4 @@
-"""Totals of a decoding: forward passes, computed tokens, padding and the use of the batch."""
+"""Tests of the totals of a decoding: forward passes, computed tokens, padding and the use of the batch."""
 
 from dataclasses import replace
 
@@ -21,66 +21,66 @@ RECIPE = lastword.Recipe(
 )
 
 
-def steps(recipe=RECIPE, slots=None):
+def steps(recipe=RECIPE, max_batch_size=None):
     model = random_model(TINY, CPU, torch.float32)
-    return lastword.decode(model, PROMPTS, recipe, max_batch_size=slots, use_cuda_graphs=True)
+    return lastword.decode(model, PROMPTS, recipe, max_batch_size=max_batch_size, use_cuda_graphs=True)
 
 
-def counted(model, call):
-    """Columns that went through the first layer."""
-    seen = 0
+def tokens_in_first_layer(model, call):
+    """Return the number of tokens in the inputs of the first layer during a call."""
+    tokens = 0
 
-    def count(module, given):
-        nonlocal seen
-        seen += given[0].shape[:-1].numel()
+    def count(module, inputs):
+        nonlocal tokens
+        tokens += inputs[0].shape[:-1].numel()
 
     handle = model.network.blocks[0].register_forward_pre_hook(count)
     call()
     handle.remove()
-    return seen
+    return tokens
 
 
-def test_computed_columns_are_those_that_the_layers_saw(monkeypatch):
+def test_computed_tokens_are_those_of_the_layers(monkeypatch):
     monkeypatch.setattr("lastword.decoding.step.STATIC_DEVICES", {"cpu"})
     model = random_model(TINY, CPU, torch.float32)
-    every = []
+    totals = StepTotals(len(PROMPTS))
 
     def call():
-        told = lastword.decode(model, PROMPTS, RECIPE, max_batch_size=1, use_cuda_graphs=True)
-        every.append(StepTotals.of(told, len(PROMPTS)))
+        for step in lastword.decode(model, PROMPTS, RECIPE, max_batch_size=1, use_cuda_graphs=True):
+            totals.add(step)
 
-    computed = counted(model, call)
-    (totals,) = every
-    own = sum(row.cost.tokens_computed for row in totals.finished)
-    assert totals.useful == own / computed
-    assert totals.useful < 1  # last blocks are narrower than what is computed of them
+    computed = tokens_in_first_layer(model, call)
+    needed = sum(row.cost.tokens_computed for row in totals.finished)
+    assert totals.useful == needed / computed
+    assert totals.useful < 1  # the last block of a row is padded
     assert totals.forward_passes == sum(row.cost.forward_passes for row in totals.finished)
 
 
-def test_a_step_is_counted_by_what_it_did(monkeypatch):
+def test_each_kind_of_step_is_counted(monkeypatch):
     monkeypatch.setattr("lastword.decoding.step.STATIC_DEVICES", {"cpu"})
-    first, *_, last = steps(slots=2)
+    first, *_, last = steps(max_batch_size=2)
 
-    def step(prompts, passes, columns, opening, *, seen=first.details, done=()):
-        spent = BatchCost(torch.tensor(passes), torch.tensor(columns), torch.zeros(2, dtype=torch.long))
-        clock = replace(first.clock, block_start=torch.tensor(opening))
-        return replace(first, request_ids=prompts, cost=spent, clock=clock, details=seen, finished=done)
+    def step(prompts, passes, tokens, block_start, *, details=first.details, finished=()):
+        cost = BatchCost(torch.tensor(passes), torch.tensor(tokens), torch.zeros(2, dtype=torch.long))
+        clock = replace(first.clock, block_start=torch.tensor(block_start))
+        return replace(first, request_ids=prompts, cost=cost, clock=clock, details=details, finished=finished)
 
-    done = (replace(last.finished[0], cost=TokenCost(5, 77, 0)),)
-    told = [
-        step((0, 1), [1, 1], [20, 30], [True, True]),  # 50 columns, packed
-        step((0, None), [4, 1], [44, 30], [False, True], seen=None),  # replayed: 3 passes of 2 x 8
-        step((0, 2), [4, 1], [44, 40], [False, True]),  # 40 columns; nothing waits now
-        step((0, 2), [5, 2], [52, 48], [False, False], done=done),  # 2 x 8
+    finished = (replace(last.finished[0], cost=TokenCost(5, 77, 0)),)
+    every = [
+        step((0, 1), [1, 1], [20, 30], [True, True]),  # 50 tokens, packed
+        step((0, None), [4, 1], [44, 30], [False, True], details=None),  # graph replay: 3 passes of 2 x 8 tokens
+        step((0, 2), [4, 1], [44, 40], [False, True]),  # 40 tokens; no prompt is waiting from here on
+        step((0, 2), [5, 1], [52, 40], [False, True]),  # 2 x 8 tokens; prompt 2 takes no part before its next block
+        step((0, 2), [6, 2], [60, 48], [False, False], finished=finished),  # 2 x 8 tokens
     ]
-    totals = StepTotals.of(told, 3)
-    assert totals.forward_passes == 1 + 3 + 1 + 1
-    assert totals.useful == 77 / (50 + 48 + 40 + 16)
+    totals = StepTotals.of(every, 3)
+    assert totals.forward_passes == 1 + 3 + 1 + 1 + 1
+    assert totals.useful == 77 / (50 + 48 + 40 + 16 + 16)
     assert totals.occupancy == (2 + 3 * 1) / (2 + 3 * 2)
 
 
-def test_slots_are_in_use_until_nothing_waits():
-    totals = StepTotals.of(steps(slots=2), len(PROMPTS))
+def test_the_batch_is_full_while_prompts_are_waiting():
+    totals = StepTotals.of(steps(max_batch_size=2), len(PROMPTS))
     assert totals.occupancy == 1.0
     assert totals.useful is None  # on a CPU
     assert StepTotals.of(steps(), len(PROMPTS)).occupancy is None
