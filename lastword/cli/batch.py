@@ -161,12 +161,12 @@ def calibrate(
         target = saved_path(calibration.model_key)
         check_folder(target.parent)
     write(target, calibration.to_json())
-    table = Table("family", "answers", "cut", "middle factor", f"factor for {coverage:.0%}")
+    table = Table("family", "answers", "truncated", "median factor", f"factor for {coverage:.0%}")
     warnings = dict[str, str]()
     for family, ratios in calibration.families.items():
         try:
             factor = f"{ratios.factor(coverage):.3f}"
-        except SettingError as error:  # too many answers were cut
+        except SettingError as error:  # too many truncated answers
             factor = "unknown"
             warnings[family] = f"lastword: {family}: {error}"
         table.add_row(family, str(len(ratios)), str(ratios.truncated), f"{ratios.scale:.3f}", factor)

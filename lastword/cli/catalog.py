@@ -100,7 +100,14 @@ def recipes(
 
 
 def _summary(part: Any) -> str:
-    return (inspect.getdoc(part) or "").splitlines()[0]
+    """Return the first line of the documentation of a part."""
+    return _documentation(part).splitlines()[0]
+
+
+def _documentation(part: Any) -> str:
+    """Return a docstring without its doctest; that of a function without its verb."""
+    text = inspect.cleandoc(part.__doc__ or "").partition("\n>>>")[0].removeprefix("Return ")
+    return text[:1].upper() + text[1:]
 
 
 def _settings(part: Any) -> str:
@@ -134,8 +141,7 @@ def _describe(name: str) -> str:
         parts: dict[str, Any] = {**named, **SHORTHANDS.get(axis, {})}
         if (part := parts.get(name)) is not None:
             lines += [""] if lines else []
-            doc = inspect.cleandoc(part.__doc__ or "").partition("\n>>>")[0]
-            lines += [f"**{name}** ({axis}): {doc}", "", _settings(part).strip()]
+            lines += [f"**{name}** ({axis}): {_documentation(part)}", "", _settings(part).strip()]
             if name in PARTS[axis]:
                 lines += ["", f"Cost: {part.cost_summary or 'nothing'}. Source: {part.source}."]
     if not lines:

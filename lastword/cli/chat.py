@@ -183,7 +183,10 @@ def chat(
     model_options: ModelOptions,
     chat_options: ChatOptions,
     url: Annotated[
-        str | None, Option(help=f"URL of a server, such as http://host:8000. Its API key is read from {KEY}.")
+        str | None,
+        Option(
+            "--base-url", "--url", help=f"URL of a server, such as http://host:8000. Its API key is read from {KEY}."
+        ),
     ] = None,
     system: Annotated[str | None, Option(help="System message of the conversation.")] = None,
     timeout: options.Timeout = None,
@@ -199,7 +202,7 @@ def chat(
 
         lastword chat
         lastword chat --recipe fast --max-new-tokens 200
-        lastword chat --url http://127.0.0.1:8000
+        lastword chat --base-url http://127.0.0.1:8000
         echo "Solve for n: 4n + 3 = 35." | lastword chat --temperature 0
     """
     from lastword.cli.chat_backends import LocalBackend, ServerBackend
@@ -210,7 +213,7 @@ def chat(
     else:
         if timeout is not None:
             raise SettingError(
-                f"--timeout {timeout:g} was given without --url; it limits the time of a server, so leave it out"
+                f"--timeout {timeout:g} was given without --base-url; it limits the time of a server, so leave it out"
             )
         recipe = chat_options.build()
         source = model_options.source("auto", CHAT_MODEL)

@@ -180,7 +180,9 @@ class ServerBackend:
 
     def replay(self, path: Path) -> Path:
         """Raise SettingError: the server does not send what a replay needs."""
-        raise SettingError("a replay needs the model in this process; chat without --url, or use the server's page")
+        raise SettingError(
+            "a replay needs the model in this process; chat without --base-url, or use the server's page"
+        )
 
 
 def _client(url: str, key: str | None, timeout: float) -> Any:
@@ -204,7 +206,7 @@ def _client(url: str, key: str | None, timeout: float) -> Any:
 @contextmanager
 def _server_errors(url: str) -> Iterator[None]:
     """Convert exceptions of the OpenAI client into EngineError or CapacityError, with the server's message."""
-    openai = import_extra("openai", "client", "--url")
+    openai = import_extra("openai", "client", "--base-url")
     try:
         yield
     except openai.APIConnectionError as error:

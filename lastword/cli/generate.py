@@ -75,8 +75,8 @@ def generate(
     typer.echo(answer.text if answer.text is not None else " ".join(map(str, answer.tokens)))
     typer.echo(
         f"[{len(answer.tokens)} tokens, {answer.horizon} slots planned, {len(answer.canvas)} used; "
-        f"{answer.cost.forward_passes} forward passes and {answer.cost.tokens_computed} tokens computed, "
-        f"{answer.probe_cost.tokens_computed} by the probe; {answer.seconds:.2f} s; {TEMPLATE_USE[answer.chat]}. "
+        f"{answer.cost.forward_passes} forward passes, {answer.cost.tokens_computed} tokens computed, "
+        f"plus {answer.probe_cost.tokens_computed} by the probe; {answer.seconds:.2f} s; {TEMPLATE_USE[answer.chat]}. "
         f"{answer.finish.value}]",
         err=True,
     )
@@ -106,6 +106,7 @@ def predict(
     ends: options.Ends = "document",
     interpretation: options.InterpretationName = "auto",
     plot: Annotated[Path | None, path_option("Write the survival curve as PNG, SVG or PDF.")] = None,
+    import_modules: options.Imports = None,
 ) -> None:
     """Predict the length of an answer from one forward pass.
 

@@ -106,7 +106,7 @@ ROWS = [
     (toy("generate", "--temperature", "1", "--top-k", "0"), 1, "top_k"),
     (toy("generate", "--max-new-tokens", "0"), 1, "--max-new-tokens 0 was given; give a whole number from 1"),
     (("chat", "--url", "http://127.0.0.1:1", "--timeout", "0"), 1, "--timeout 0 was given; give a number of"),
-    (("chat", "--timeout", "9"), 1, "--timeout 9 was given without --url"),
+    (("chat", "--timeout", "9"), 1, "--timeout 9 was given without --base-url"),
     (("eval", "--timeout", "nan"), 1, "--timeout nan was given; give a number of"),
     (toy("generate", "--max-new-tokens", HUGE), 1, "give a whole number from 1 to 1000000000000000"),
     (toy("generate", "--stop", ""), 1, "--stop has an empty value"),

@@ -116,7 +116,7 @@ def test_lines_are_answered_and_costs_go_to_standard_error(command):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--url", "http://127.0.0.1:1"], "is the server running?"),
+        (["--base-url", "http://127.0.0.1:1"], "is the server running?"),
         (["--url", "ftp://here"], "could not be reached"),
         (["--url", "http://[::1"], "http://[::1"),
         (["--recipe", "quick"], "no recipe called 'quick'"),

@@ -107,7 +107,7 @@ def generate(command):
 def test_generate_prints_the_answer_and_its_costs_apart(command):
     code, out, err = command("generate", "abc", "-m", "toy", "--length", "fixed:4")
     assert (code, out) == (0, "defg\n")
-    assert "4 tokens, 4 slots planned, 4 used; 4 forward passes and 28 tokens computed, 0 by the probe" in err
+    assert "4 tokens, 4 slots planned, 4 used; 4 forward passes, 28 tokens computed, plus 0 by the probe" in err
 
 
 @pytest.mark.parametrize(
