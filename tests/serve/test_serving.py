@@ -45,9 +45,9 @@ def chat_requests(model, **fields):
     ("template", "problem"),
     [
         ("{{ raise_exception('Conversation roles must alternate') }}", "alternate"),
-        ("{{ messages[7]['content'] }}", ""),
-        ("{{ 1 / 0 }}", ""),
-        ("{% for i in range(10**9) %}{% endfor %}", ""),
+        ("{{ messages[7]['content'] }}", "template"),
+        ("{{ 1 / 0 }}", "template"),
+        ("{% for i in range(10**9) %}{% endfor %}", "template"),
         ("{# nothing #}", "empty"),
     ],
 )
