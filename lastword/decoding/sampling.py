@@ -111,9 +111,9 @@ class Sampling(Part):
 
     `guidance` is LLaDA's scale of classifier-free guidance, which computes every token twice. With `forbid_end` the
     document end is never a candidate (LLaDA's `logits_eos_inf`). With `end_last` end tokens are filled after all other
-    tokens (`confidence_eos_eot_inf`; in the reference code at temperature 0 only, here at any temperature). By default
-    the mask token is never a candidate. With `propose_mask` it may be one, as in the reference code, and an answer may
-    finish with masks left.
+    tokens (`confidence_eos_eot_inf`, which above temperature 0 lowers only one end token in the reference code). By
+    default the mask token is never a candidate. With `propose_mask` it may be one, as in the reference code, and an
+    answer may finish with masks left.
     """
 
     name = "sampling"

@@ -120,8 +120,8 @@ RECIPES = {
         "One token per forward pass on a canvas of the predicted length.", PLAIN | {"length": default_length()}
     ),
     "fast": NamedRecipe(
-        "The same canvas, all confident tokens in one forward pass: a sixth of the estimated time for half a point "
-        "of accuracy.",
+        "The same canvas, all confident tokens in one forward pass: a sixth of the estimated time for 0.4 to 0.7 "
+        "points of accuracy.",
         PLAIN | {"length": default_length(), "unmask": AboveThreshold(0.97)},  # docs/decisions/0021-fast-recipe.md
     ),
     "paper": NamedRecipe(
