@@ -60,12 +60,19 @@ CALLS = {
         ("generate", "steps", "use unmask='most-confident:N', for N tokens per forward pass"),
         ("generate", "block_length", "use block=N"),
         ("generate", "remasking", "use unmask='most-confident', or another rule"),
-        ("generate", "cfg_scale", "in Python sampling=lastword.Sampling(guidance=X)"),
+        ("generate", "cfg_scale", "use sampling=lastword.Sampling(guidance=X)"),
+        ("generate", "guidance", "use sampling=lastword.Sampling(guidance=X)"),
+        ("generate", "logits_eos_inf", "use sampling=lastword.Sampling(forbid_end=True)"),
+        ("generate", "output_history", "use frames=True, and then Generation.frames"),
+        ("generate", "mask_id", "leave it out: the ids of these tokens come with the checkpoint"),
+        ("generate", "min_tokens", "use length=..., the length policy"),
+        ("generate", "dtype", "use dtype='bfloat16', an argument of lastword.load"),
         ("generate", "alg_temp", "use unmask='lowest-entropy:order_temperature=T'"),
         ("generate", "threshold", "use unmask='threshold:0.9'"),
         ("generate", "use_cache", "use cache='dual', or prefix"),
         ("decode", "steps", "an argument of lastword.generate"),
-        ("predict_length", "gen_length", "use length='fixed:N', an argument of lastword.generate"),
+        ("predict_length", "gen_length", "use limit=N, for N masks after the prompt"),
+        ("predict_length", "max_tokens", "use limit=N, for N masks after the prompt"),
         ("calibrate", "temperature_", "known: model, prompts, families"),
         # misspelt
         ("generate", "temprature", "did you mean temperature=?"),
@@ -106,9 +113,9 @@ OURS = {
 
 @pytest.mark.parametrize(("name", "advice"), FOREIGN.items(), ids=list(FOREIGN))
 def test_the_advice_for_a_foreign_argument_names_one_of_ours(name, advice):
-    assert name not in GenerateOptions.__annotations__
+    assert name == "max_new_tokens" or name not in GenerateOptions.__annotations__
     assert advice.argument or advice.note
-    assert not advice.argument or advice.argument in OURS | {"guidance"}  # of Sampling
+    assert not advice.argument or advice.argument in OURS
 
 
 def test_generate_has_every_option_of_stream():
@@ -140,7 +147,16 @@ def test_generate_has_every_option_of_stream():
         (("eval", "--samples", "5"), "Use --limit N."),
         (("bench", "--rows", "5"), "Use --batch-size N, prompts decoded at the same time; --limit is the number"),
         (("calibrate", "--reading", "auto"), "Use --interpretation NAME."),
-        (("calibrate", "--max-new-tokens", "5"), "Use --length default:N, for at most N slots per answer."),
+        (("eval", "--max-new-tokens", "5"), "Use --length default:N, for at most N slots per answer."),
+        (("eval", "--max-gen-toks", "5"), "Use --length default:N, for at most N slots per answer."),
+        (("eval", "--stop", "x"), "Leave it out: the tasks define their stop strings."),
+        (("eval", "--log-samples"), "Leave it out: every sample is a record."),
+        (("calibrate", "--max-new-tokens", "5"), "Use --slots N, for N masks after the prompt."),
+        (("predict", "abc", "--gen-length", "5"), "Use --slots N, for N masks after the prompt."),
+        (("generate", "abc", "--sampling", "x"), "Give --temperature, --top-p and --top-k, or a recipe file"),
+        (("batch", "--input-file", "x"), "Give the file as an argument."),
+        (("serve", "--api-key", "x"), "Use --key-file PATH, or set the environment variable LASTWORD_API_KEY."),
+        (("serve", "--langth", "x"), "--help lists all options."),
         (("serve", "--served-model-name", "x"), "Use --name NAME."),
         (("serve", "--max-num-seqs", "5"), "Use --batch-size N."),
         (("serve", "--max-model-len", "5"), "Use --max-horizon N, and --max-prompt-tokens."),

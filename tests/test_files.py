@@ -176,9 +176,14 @@ def test_the_file_of_a_redirected_output_is_rejected(path):
     assert path.read_text() == "old"
 
 
+def test_the_folder_of_a_file_is_created(tmp_path):
+    check_target(tmp_path / "new" / "folder" / "a.txt")
+    assert [*(tmp_path / "new" / "folder").iterdir()] == []
+
+
 def test_the_error_names_a_missing_folder_only(tmp_path):
     with pytest.raises(SettingError, match="there is no folder") as refused:
-        check_target(tmp_path / "none" / "a.txt")
+        files.write(tmp_path / "none" / "a.txt", "")
     assert files.UNFINISHED not in str(refused.value)
 
 

@@ -155,12 +155,13 @@ def evaluate(
     if not any(isinstance(recipe.length, Fixed) for recipe in recipes):
         block = next((f" --block {recipe.block}" for recipe in recipes if recipe.block), "")
         advice = f"to compare with a fixed canvas, repeat the command with --length fixed{block}, then run "
-    print_next_step(journal.path, len(records), advice)
+    print_next_step(journal.path, len(records), advice, import_modules or ())
 
 
-def print_next_step(path: Path, records: int, advice: str = "") -> None:
+def print_next_step(path: Path, records: int, advice: str = "", import_modules: Sequence[str] = ()) -> None:
     """Print the number of records and the command that compares them, after the advice."""
-    tables = f"lastword tables --records {shlex.quote(str(path.parent))}"
+    words = ["--records", str(path.parent), *(word for name in import_modules for word in ("--import", name))]
+    tables = f"lastword tables {shlex.join(words)}"
     typer.echo(f"lastword: {records} records in {path}; {advice or 'compare them: '}{tables}", err=True)
 
 
@@ -218,7 +219,7 @@ def drift(
                 progress=display.update,
             )
     print_markdown(drift_table(records).markdown())
-    print_next_step(journal.path, len(records))
+    print_next_step(journal.path, len(records), import_modules=import_modules or ())
 
 
 BENCH_RECIPES = "Recipe names, separated by commas. sampled is careful at temperature 0.7."

@@ -11,11 +11,14 @@ The harness has no plug-ins for models, so `python -m lastword.evaluate.harness`
 from __future__ import annotations
 
 import logging
+import sys
+from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -344,7 +347,13 @@ HARNESS_TASKS = Path(__file__).parent / "harness_tasks"  # the embedded tasks as
 
 
 def main() -> None:
-    """Run the command line of lm-evaluation-harness with the model `lastword` and the embedded tasks (`tiny`)."""
+    """Run the command line of lm-evaluation-harness with the model `lastword` and the embedded tasks (`tiny`).
+
+    `--import MODULE` imports a module first, for example one that registers parts.
+    """
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--import", dest="modules", action="append", default=[])
+    options, sys.argv[1:] = parser.parse_known_args()
     try:
         import lm_eval.models  # registers the harness's own models
         import lm_eval.tasks
@@ -363,6 +372,8 @@ def main() -> None:
     lm_eval.tasks.TaskManager = TaskManager
     model_registry.register("lastword", target="lastword.evaluate.harness_model:LastwordLM")
     try:
+        for name in options.modules:
+            import_module(name)
         cli_evaluate()
     except LastwordError as error:
         raise SystemExit(f"lastword: {error}") from error

@@ -14,9 +14,9 @@ from typing import Any, NoReturn, cast
 import torch
 
 from lastword.api import Model, as_model
-from lastword.engines.base import GenerationRequest
-from lastword.engines.local import LocalEngine
-from lastword.errors import ExtraError, SettingError, install_command
+from lastword.engines.base import TOO_LONG, GenerationRequest
+from lastword.engines.local import MIN_SLOTS, LocalEngine
+from lastword.errors import EngineError, ExtraError, SettingError, install_command
 from lastword.evaluate.records import Fields
 from lastword.evaluate.run import bos_token
 from lastword.evaluate.tasks import Sample
@@ -115,14 +115,18 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness has no types
             _LOG.warning("the model has a chat template and the prompts are plain text; give --apply_chat_template")
         samples, questions = [], {}
         counts: Counter[tuple[str, int]] = Counter()
+        warned = False
         for number, request in enumerate(requests):
             context, settings = request.args[:2]
             wants_samples = settings.get("do_sample") and settings.get("temperature", 1.0) > 0
             if wants_samples and not self.recipe.sampling.temperature:
                 raise SettingError(
-                    f"{request.task_name} wants sampled answers ({settings}), and the recipe is greedy; give the "
-                    "recipe a Sampling(temperature=...), or the task do_sample=False"
+                    f"{request.task_name} wants sampled answers ({settings}), and the recipe is greedy; give "
+                    "temperature=T in --model_args, or the task do_sample=False"
                 )
+            if not wants_samples and (settings.get("temperature") or 0) > 0 and not warned:
+                warned = True
+                _LOG.warning("the task's temperature is ignored (%s); give temperature=T in --model_args", settings)
             until = settings.get("until") or ()
             stop = (until,) if isinstance(until, str) else tuple(until)
             samples.append(Sample(str(request.task_name), int(request.doc_id), context, stop))
@@ -134,8 +138,18 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness has no types
         for replies in engine.generate(questions, self.recipe, max_batch_size=self.max_batch_size):
             for reply in replies:
                 sample = samples[reply.key]
+                if reply.error is not None:
+                    raise EngineError(f"{sample.task} {sample.index} was not answered ({reply.error})")
                 texts[reply.key] = sample.cut(reply.text)
                 self.log.append({"task": sample.task, "doc_id": sample.index, **reply.details})
+        if too_long := sum(line["finish"] == TOO_LONG for line in self.log[-len(samples) :]):
+            _LOG.warning(
+                "%d of %d prompts leave fewer than %d slots of the model's context; they were not decoded and have an "
+                "empty answer",
+                too_long,
+                len(samples),
+                MIN_SLOTS,
+            )
         return texts
 
     def loglikelihood(self, requests: Sequence[Any]) -> NoReturn:

@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from lastword.errors import SettingError
 from lastword.evaluate.parquet import FIELDS, FOLDER_SUFFIX, SUFFIX, read_parquet
 from lastword.evaluate.records import BaseRecord, Drift, Identity, Record, from_line, identity, to_line
-from lastword.io.files import NEWLINE, JournalFile, os_error_reason
+from lastword.io.files import NEWLINE, JournalFile, os_error_reason, user_path
 from lastword.io.schema import read_bytes
 
 LINE_START = b'{"model":"'
@@ -29,8 +29,8 @@ class Journal:
     anything other than records is left unchanged, and SettingError is raised.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path | str) -> None:
+        self.path = path = user_path(path)
         self._file = JournalFile(path, kind="records", remedy="give another folder (--out)")
 
     @contextmanager
@@ -69,13 +69,13 @@ def is_torn(line: bytes) -> bool:
     return names[: len(_FIRST_FIELDS)] == _FIRST_FIELDS[: len(names)] and FIELDS.issuperset(names)
 
 
-def read_records(path: Path) -> list[Record]:
+def read_records(path: Path | str) -> list[Record]:
     """Return the records of a journal (`.jsonl`) or a Parquet file, or of all record files below a folder.
 
     In a folder, only Parquet files whose names end in `.records.parquet` are read, because other tools write
     Parquet files as well. Of drift records with one `identity` in a file, only the last is returned.
     """
-    return [record for file in record_files(path) for record in _read_file(file)]
+    return [record for file in record_files(user_path(path)) for record in _read_file(file)]
 
 
 def record_files(path: Path) -> list[Path]:

@@ -40,10 +40,14 @@ def os_error_reason(error: Exception) -> str:
 
 
 def check_target(path: Path) -> None:
-    """Raise SettingError if a file cannot be written. Call this before the content is computed."""
+    """Create the file's folder if necessary; raise SettingError if the file cannot be written.
+
+    Call this before the content is computed.
+    """
     try:
         if path.is_dir():
             raise SettingError(f"{path} is a folder; give the name of a file in it")
+        path.parent.mkdir(parents=True, exist_ok=True)
         if not _is_written_in_place(path):
             _try_file_beside(path)
     except (OSError, ValueError) as error:

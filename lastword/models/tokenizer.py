@@ -116,8 +116,8 @@ class Tokenizer:
         """
         if self.chat_template is None:
             raise PromptError(
-                "messages were given to a model without a (default) chat template; give plain text (on the "
-                "command line, leave --chat out), take a model that `lastword models` marks chat, or put the "
+                "messages were given to a model without a (default) chat template; give plain text (without "
+                "--chat or --apply_chat_template), take a model that `lastword models` marks chat, or put the "
                 f"template into its folder as {_TEMPLATE}"
             )
         if not messages:

@@ -148,7 +148,10 @@ def _lookup(axis: str, name: object) -> Callable[..., Any]:
     near = next((part for part, others in ALIASES.items() if spelled in others and part in parts), None)
     near = near or next(iter(difflib.get_close_matches(spelled.replace("_", "-"), parts, n=1, cutoff=0.5)), None)
     hint = f"; did you mean {near!r}?" if near else ""
-    raise RecipeError(f"there is no {axis} called {short_repr(name)}; known: {', '.join(parts)}{hint}")
+    raise RecipeError(
+        f"there is no {axis} called {short_repr(name)}; known: {', '.join(parts)}{hint}; for a part of your code, "
+        "import the module that registers it (--import MODULE on the command line)"
+    )
 
 
 def check_field_names(cls: Callable[..., Any], data: Iterable[str]) -> None:

@@ -11,7 +11,7 @@ from lastword.validation import check_list, check_type
 from lastword.viz.figures import SURVIVAL_SIZE, new_figure, save, styled
 
 
-def save_lengths(lengths: LengthDistribution, path: Path) -> None:
+def save_lengths(lengths: LengthDistribution, path: Path | str) -> None:
     """Draw the survival curve of one prompt into a file; its suffix sets the format (PNG, SVG, PDF)."""
     check_type("save_lengths", "lengths", lengths, LengthDistribution, "a LengthDistribution")
     with styled():
@@ -23,7 +23,7 @@ def save_lengths(lengths: LengthDistribution, path: Path) -> None:
 def save_rows(
     lengths: LengthDistribution,
     titles: Sequence[str],
-    path: Path,
+    path: Path | str,
     *,
     truths: Sequence[int | float | None] | None = None,
 ) -> None:

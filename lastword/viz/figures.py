@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from lastword.errors import SettingError, WrongTypeError, import_extra
-from lastword.io.files import check_target, write
+from lastword.io.files import check_target, user_path, write
 from lastword.validation import check_number, short_repr
 
 if TYPE_CHECKING:
@@ -76,8 +76,9 @@ def check_picture(path: Path) -> None:
     check_target(path)
 
 
-def save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path | str) -> None:
     """Write a figure in the format of the file name; equal data gives equal files."""
+    path = user_path(path)
     image_format, content = _format(path), BytesIO()
     metadata = {"Date": None} if image_format == "svg" else None
     with styled():

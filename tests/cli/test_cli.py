@@ -290,12 +290,13 @@ def test_import_registers_the_parts_of_records_for_tables(command, my_parts, tmp
     words = ("eval", "--tasks", "algebra", "--limit", "1", "--length", "fixed:2", "--out", tmp_path / "out")
     code, _, err = command(*words, "--unmask", "my-rule", "--import", my_parts)
     assert code == 0, err
+    assert f"lastword tables --records {tmp_path / 'out'} --import {my_parts}" in err
     shown = ("tables", "--records", tmp_path / "out")
     registered = sys.modules.pop(my_parts)
     PARTS["unmask"].pop("my-rule")
     _parse_recipe.cache_clear()  # as in a new process
     code, _, err = command(*shown)
-    assert (code, "my-rule" in err) == (1, True)
+    assert (code, "my-rule" in err, "--import MODULE" in err) == (1, True, True)
     code, out, err = command(*shown, "--import", my_parts)
     assert code == 0, err
     assert "fixed:2, my-rule" in out

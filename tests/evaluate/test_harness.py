@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import lastword
-from lastword.errors import ExtraError, SettingError, TaskError, WrongTypeError
+from lastword.errors import EngineError, ExtraError, SettingError, TaskError, WrongTypeError
 from lastword.evaluate import Journal
 from lastword.evaluate.harness import harness_tasks
 from lastword.evaluate.journal import read_records
@@ -406,6 +406,27 @@ def test_what_a_recipe_cannot_do_is_refused():
         lm.generate_until([drawn])
     with pytest.raises(SettingError, match="needs likelihoods"):
         lm.loglikelihood([])
+    with pytest.raises(EngineError, match="t 0 was not answered"):
+        lm.generate_until([Instance("generate_until", {}, ("unknown", {}), 0, ("t", 0, 1))])
+
+
+@pytest.mark.parametrize(
+    ("settings", "prompt", "warnings"),
+    [
+        ({"do_sample": False, "temperature": 0.9}, "Q", ["the task's temperature is ignored"]),
+        ({"temperature": 0.0}, "Q", []),
+        ({}, "Q" * 2040, ["1 of 1 prompts leave fewer than 64 slots"]),
+    ],
+)
+def test_ignored_settings_and_prompts_that_do_not_fit_are_reported(settings, prompt, warnings, caplog):
+    from lm_eval.api.instance import Instance
+
+    lm = model_class()(oracle({"Q": "A"}, positions=2048), AT_ONCE)
+    texts = lm.generate_until([Instance("generate_until", {}, (prompt, settings), 0, ("t", 0, 1))])
+    assert texts == ["A" if prompt == "Q" else ""]
+    messages = [record.getMessage() for record in caplog.records if record.name.startswith("lastword")]
+    assert len(messages) == len(warnings)
+    assert all(message.startswith(text) for message, text in zip(messages, warnings)), messages
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,15 @@ def first_prompts(count):
     return [example.prompt for example in lastword.tasks.load_frozen("test", "algebra")[:count]]
 
 
+def test_parts_of_an_imported_module_have_a_name(tmp_path):
+    (tmp_path / "my_parts.py").write_text(
+        "import lastword\nlastword.register('unmask', 'my-rule', lastword.MostConfident)\n"
+    )
+    words = ("--model", "lastword", "--tasks", "tiny_algebra", "--limit", "1")
+    arguments = ("--model_args", f"pretrained={MODEL},recipe=fast,unmask=my-rule,length=fixed:4")
+    run("lastword.evaluate.harness", *words, *arguments, "--import", "my_parts", cwd=tmp_path)
+
+
 def test_an_unknown_model_argument_is_named(tmp_path):
     words = ("--model", "lastword", "--model_args", f"pretrained={MODEL},recipes=fast", "--tasks", "tiny_algebra")
     with pytest.raises(AssertionError, match="has no argument 'recipes'; did you mean recipe="):

@@ -73,7 +73,7 @@ def test_several_rows_are_refused_with_what_to_write(rows):
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_save_writes_the_format_of_the_ending(lengths, tmp_path, ending):
     path = tmp_path / f"curve.{ending}"
-    save_lengths(lengths, path)
+    save_lengths(lengths, str(path))
     assert path.read_bytes()[:5] in (b"\x89PNG\r", b"<?xml")
 
 
