@@ -103,8 +103,8 @@ def export(
     """Write a checkpoint folder that `lastword.load` and the authors' code can read."""
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / "config.json", CONFIGS[family](network.config, end, mask))
-    ends = {"bos_token_id": start, "eos_token_id": end, "pad_token_id": end}
-    _write(folder / "generation_config.json", ends | GENERATION[family])
+    common = {"bos_token_id": start, "eos_token_id": end, "pad_token_id": end, "single_turn": True}
+    _write(folder / "generation_config.json", common | GENERATION[family])
     names = checkpoint_names(ARCHITECTURES[family].tensors, network.config.num_layers)
     tensors = {
         names[parameter]: tensor.detach().to("cpu", torch.bfloat16).contiguous()

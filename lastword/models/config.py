@@ -76,9 +76,10 @@ class SpecialIds(Document):
 
 
 class GenerationConfig(SpecialIds):
-    """The content of generation_config.json: ids that config.json may lack, and the default number of new tokens."""
+    """The content of generation_config.json: ids that config.json may lack, and defaults for answers."""
 
     max_new_tokens: PositiveSlots | None = None
+    single_turn: bool = False  # whether the model was trained on one question and one answer
 
     @classmethod
     def of_folder(cls, folder: Path) -> GenerationConfig:

@@ -153,6 +153,7 @@ def _load_folder(
     with torch.device("meta"):
         model = NativeModel(architecture, transformer, ids, tokenizer)
     model.default_max_new_tokens = generation.max_new_tokens or DEFAULT_MAX_NEW_TOKENS
+    model.single_turn = generation.single_turn
     weights.load_into(model.network, device, dtype)
     return model
 

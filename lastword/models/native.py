@@ -41,6 +41,7 @@ class NativeModel(nn.Module):
         self.tokenizer = tokenizer
         self.max_seq_len = config.max_seq_len
         self.default_max_new_tokens = DEFAULT_MAX_NEW_TOKENS
+        self.single_turn = False  # whether it was trained on one question and one answer
         self.calibration: Calibration | None = None
 
     @property

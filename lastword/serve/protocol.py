@@ -333,6 +333,7 @@ class ServedModel(BaseModel):
     """The limits of the served model, and the settings and hardware that affect its answers."""
 
     chat: bool  # whether the model has a chat template
+    single_turn: bool  # whether the model was trained on one question and one answer
     default_max_new_tokens: int  # largest horizon that the server allows
     max_seq_len: int  # tokens of prompt and answer together
     weights: str  # fingerprint of the weights

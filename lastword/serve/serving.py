@@ -104,6 +104,7 @@ class ModelService:
         """Return the limits of the model and the settings that affect its answers."""
         return protocol.ServedModel(
             chat=self._engine.tokenizer.chat_template is not None,
+            single_turn=getattr(self._model, "single_turn", False),
             default_max_new_tokens=max_horizon(self._model, self._settings),
             max_seq_len=self._model.max_seq_len,
             weights=fingerprint(self._model),

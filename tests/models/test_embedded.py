@@ -34,6 +34,7 @@ def test_it_is_the_size_and_family_its_name_says(embedded):
     assert model.architecture.name.lower() == name.split("-")[1]
     assert (model.tokenizer.chat_template is not None) == name.endswith("instruct")
     assert bool(model.ids.turn_ends)
+    assert model.single_turn
 
 
 @pytest.mark.full

@@ -57,6 +57,16 @@ def test_ids_come_from_config_and_where_it_is_silent_from_the_generation_config(
     assert (ids.end, ids.pad, ids.mask) == (350, 350, 376)
 
 
+def test_a_checkpoint_may_say_that_it_was_trained_on_one_question(checkpoint):
+    folder = checkpoint()
+    assert not load(folder).single_turn
+    (folder / "generation_config.json").write_text('{"single_turn": true}')
+    assert load(folder).single_turn
+    (folder / "generation_config.json").write_text('{"single_turn": "always"}')
+    with pytest.raises(CheckpointError, match="single_turn='always'"):
+        load(folder)
+
+
 def test_every_end_id_of_the_checkpoint_ends_an_answer(checkpoint):
     assert load(checkpoint(eos_token_id=[353, 350, 351])).ids.ends == (353, 350, 351)
 

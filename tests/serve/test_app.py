@@ -254,6 +254,12 @@ def test_the_model_card_has_the_default_recipe(asgi):
     assert listed == single
     assert listed["lastword"]["default_max_new_tokens"] == 64
     assert listed["lastword"]["recipe"] == answer["lastword"]["recipe"]
+    assert listed["lastword"]["single_turn"] is False
+
+
+def test_the_model_card_says_whether_the_model_knows_one_question(live_instruct):
+    (card,) = httpx.get(f"{live_instruct.url}/v1/models").json()["data"]
+    assert card["lastword"]["single_turn"] is True
 
 
 @pytest.mark.parametrize("kind", [ChatRequest, LengthsRequest])
