@@ -162,13 +162,13 @@ const Lastword = (() => {
   const MARKS = [
     ["mean", "mean"], ["median", "median"], ["q90", "0.9 quantile"], ["planned", "planned"], ["came", "the end that came"],
   ];
-  const curve = (lengths, { horizon = null, end = null } = {}) => {
+  const curve = (lengths, { horizon = null, end = null, height = 180 } = {}) => {
     const root = make("div", { class: "curve" });
     const at = { mean: lengths.mean, median: lengths.median, q90: lengths.q90, planned: horizon, came: end };
     const all = lengths.survival.length - 1;
     const needed = Math.max(lengths.q90 * 1.35, ...Object.values(at).filter(known).map((value) => value * 1.12), 8);
     const most = Math.min(Math.max(all, horizon || 0, end || 0), Math.ceil(needed));
-    const [width, height, left, right, top, bottom] = [360, 180, 30, 8, 24, 22];
+    const [width, left, right, top, bottom] = [360, 30, 8, 24, 22];
     const x = (slot) => left + ((width - left - right) * slot) / most;
     const y = (value) => top + (height - top - bottom) * (1 - value);
     const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -107,6 +108,44 @@ def asgi(toy):
         await engine.stop()
 
     return client
+
+
+@pytest.fixture(scope="module")
+def downloads(tmp_path_factory):
+    return tmp_path_factory.mktemp("downloads")
+
+
+@pytest.fixture(scope="module")
+def browser(downloads):
+    """A `Browser` for all tests of a module."""
+    from tests.serve.browser import Browser
+
+    webdriver = pytest.importorskip("selenium.webdriver", reason="needs the package selenium")
+    programs = [shutil.which("chromium"), shutil.which("chromedriver")]
+    if None in programs:
+        pytest.skip("needs the program chromium: install chromium and chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = programs[0]
+    options.add_argument("--headless=new")
+    options.add_argument("--disable-dev-shm-usage")
+    options.add_argument("--hide-scrollbars")
+    if os.geteuid() == 0:
+        options.add_argument("--no-sandbox")  # its own sandbox does not run as root
+    options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = webdriver.chrome.service.Service(programs[1])
+    driver = webdriver.Chrome(options=options, service=service)
+    yield Browser(driver)
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def page():
+    """A `page_server` for all tests of a module."""
+    from tests.serve.browser import page_server
+
+    with page_server() as running:
+        yield running
 
 
 class Process:
