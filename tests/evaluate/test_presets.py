@@ -93,7 +93,7 @@ def test_the_command_runs_a_preset_and_resumes_it(hub, tmp_path):
     code, out, err = command(*arguments)
     assert code == 0, err
     assert "humaneval (lm-eval 0.4.13, task version 1.0, 0 shots, pass@1,create_test; plain)\n" in out
-    assert "| tiny-llada-base | fixed:8 | 1 | 8 | 0.000" in out
+    assert "| tiny-llada-base | fixed, 8 slots | 1 | 8 | 0.000" in out
     records = [json.loads(line) for line in (tmp_path / "tiny-llada-base.test.jsonl").read_text().splitlines()]
     assert [record["group"] for record in records] == ["humaneval", "mbpp"]
     assert command(*arguments)[1] == out
