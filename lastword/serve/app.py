@@ -7,7 +7,6 @@ import hmac
 import json
 import logging
 import time
-from asyncio import TimerHandle
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine
 from functools import cache
 from hashlib import sha256
@@ -28,7 +27,6 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, HTTPConnection
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lastword.errors import LastwordError, SettingError
 from lastword.io.schema import parse_json_object
@@ -36,6 +34,7 @@ from lastword.models.base import MaskPredictor
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import DEFAULT_RECIPE, PARTS, RECIPES, SHORTHANDS
 from lastword.serve import protocol
+from lastword.serve.connections import MAX_HEAD_BYTES, limited_protocol
 from lastword.serve.engine import Lifecycle, ServerEngine
 from lastword.serve.protocol import BODIES, AnswerBody, ChatRequest, CompletionRequest, LengthsRequest, LengthsResponse
 from lastword.serve.request import InvalidRequestError, ServerError
@@ -49,7 +48,6 @@ from lastword.viz.replay import RUNS, for_script, inlined, player
 
 log = logging.getLogger("lastword.serve")
 
-MAX_CONNECTIONS = 1000  # the usual limit of a process is 1,024 open files
 SHUTDOWN_SECONDS = 5  # at exit, to finish sending responses
 PING_SECONDS = 15  # between pings in a silent stream; proxies close idle connections after 30 seconds or more
 PUBLIC_PATHS = {"/", "/health", "/openapi.json"}  # paths that need no key
@@ -345,24 +343,6 @@ def _ping() -> ServerSentEvent:
     return ServerSentEvent(comment="waiting", sep="\n")
 
 
-class ClientTimeoutProtocol(H11Protocol):
-    """An HTTP protocol that aborts a connection whose client does not read for `client_timeout` seconds.
-
-    asyncio calls `pause_writing` when the write buffer is full and `resume_writing` once it is drained.
-    """
-
-    client_timeout: float
-    _abort: TimerHandle
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._abort = self.loop.call_later(self.client_timeout, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        self._abort.cancel()
-        super().resume_writing()
-
-
 class Server(uvicorn.Server):
     """A uvicorn server that starts the engine when it begins to listen, and drains the engine before exit."""
 
@@ -378,19 +358,17 @@ class Server(uvicorn.Server):
         keys: Collection[str] = (),
         print_line: Callable[[str], None] = log.info,
     ) -> None:
-        class HttpProtocol(ClientTimeoutProtocol):
-            client_timeout = settings.client_timeout
-
         self.app = create_app(service, name=name, settings=settings, keys=keys, hosts=allowed_hosts(host, keys))
         config = uvicorn.Config(
             self.app,
             host=host,
             port=port,
-            http=HttpProtocol,
+            http=limited_protocol(settings),
+            ws="none",
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             log_level="warning",
             lifespan="off",
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-            limit_concurrency=MAX_CONNECTIONS,
             server_header=False,
         )
         super().__init__(config)

@@ -58,6 +58,10 @@ class ServerLimits:
     drain_timeout: Annotated[float, Option(help="Maximum seconds to finish answers when the server stops.")] = _seconds(
         30.0
     )
+    max_connections: Annotated[int, Option(min=1, help="Maximum number of open connections.")] = _count(4096)
+    max_connections_per_client: Annotated[
+        int | None, Option(min=1, help="Maximum open connections per client address. Default: half of all.")
+    ] = _count(None)
 
     def __post_init__(self) -> None:
         check_fields(self)

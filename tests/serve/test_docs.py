@@ -138,9 +138,9 @@ def test_settings_are_those_of_the_options(started):
     settings = ServerSettings(
         max_batch_size=3, max_reserved_tokens=4, max_queue_size=5, max_body_bytes=6, max_prompt_tokens=7,
         max_choices=8, max_horizon=9, timeout=10.0, client_timeout=11.0, drain_timeout=12.0,
-        named_recipes_only=True, recipe=Recipe.named("fast"),
+        max_connections=13, max_connections_per_client=14, named_recipes_only=True, recipe=Recipe.named("fast"),
     )  # fmt: skip
-    numbers = [field.name for field in fields(settings)][:10]
+    numbers = [field.name for field in fields(settings)][:12]
     options = " ".join(f"--{OPTIONS[name]} {getattr(settings, name):g}" for name in numbers)
     line = f"lastword serve --port 0 --model toy --weights fp8 --calibration none --dtype float32 {options}"
     arguments = started(f"{line} --named-recipes --recipe fast")
