@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hmac
 import json
 import logging
@@ -376,6 +377,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
         await super().startup(sockets)  # exits if it cannot listen
+        gc.freeze()  # else a large body makes the collector visit every object of torch again and again
         self._engine.start()
         for server in self.servers:
             for listener in server.sockets:

@@ -43,9 +43,11 @@ StopTexts = Annotated[
     AfterValidator(lambda stop: [stop] if isinstance(stop, str) else stop),
     _explain(f"give a text, or a list of at most {MAX_STOPS} texts, none of them empty"),
 ]
-Ids = Annotated[list[int], Field(min_length=1, max_length=MAX_SLOTS)]
+# fail_fast: a body can hold a million items, and only the first error is reported.
+Ids = Annotated[list[int], Field(min_length=1, max_length=MAX_SLOTS, fail_fast=True)]
+Items = Field(min_length=1, fail_fast=True)
 Prompts = Annotated[
-    LongText | Annotated[list[LongText], Field(min_length=1)] | Ids | Annotated[list[Ids], Field(min_length=1)],
+    LongText | Annotated[list[LongText], Items] | Ids | Annotated[list[Ids], Items],
     AfterValidator(lambda prompt: prompt if is_batch(prompt) else [prompt]),
     _explain("give text, a list of texts, a list of token ids, or a list of lists of them"),
 ]
@@ -84,7 +86,7 @@ class TextPart(StrictModel):
 
 
 TurnContent = Annotated[
-    LongText | Annotated[list[TextPart], Field(min_length=1)],
+    LongText | Annotated[list[TextPart], Items],
     AfterValidator(lambda parts: parts if isinstance(parts, str) else "".join(part.text for part in parts)),
     _explain("give text, or a list of parts of type text; images, sound and files are not supported"),
 ]
@@ -103,8 +105,7 @@ class ChatTurn(StrictModel):
     function_call: None = unsupported(NO_TOOLS)
 
 
-# fail_fast: a body can hold a million messages, and only the first error is reported.
-ChatTurns = Annotated[list[ChatTurn], Field(min_length=1, fail_fast=True)]
+ChatTurns = Annotated[list[ChatTurn], Items]
 
 
 class StreamOptionsBody(StrictModel):

@@ -7,17 +7,19 @@ import json
 import secrets
 import time
 import uuid
-from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from itertools import groupby, takewhile
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from lastword.decoding.sampling import Sampling, check_seed
 from lastword.decoding.step import max_slots
 from lastword.engines.base import compute_dtype, environment
 from lastword.errors import LastwordError, SettingError
 from lastword.models.base import MaskPredictor
+from lastword.models.tokenizer import LONG_TEXT, Tokenizer
 from lastword.models.weights import fingerprint
 from lastword.policies.length.policy import Plan
 from lastword.policies.length.wrappers import combined_traits
@@ -27,7 +29,7 @@ from lastword.recipe.resolve import resolve
 from lastword.recipe.text import from_data, to_text
 from lastword.serve import protocol
 from lastword.serve.engine import ServerEngine
-from lastword.serve.protocol import AnswerBody, ChatRequest, CompletionRequest
+from lastword.serve.protocol import AnswerBody, ChatRequest, CompletionRequest, LengthsRequest
 from lastword.serve.request import InvalidRequestError, RequestEvent, RequestFinished, ServerError, ServerRequest
 from lastword.serve.settings import ServerSettings
 from lastword.survival.distribution import LengthDistribution
@@ -35,10 +37,37 @@ from lastword.survival.interpretation import Auto
 from lastword.version import __version__
 from lastword.viz.frames import Frame
 
+Result = TypeVar("Result")
+
 DEFAULT_QUANTILES = (0.5, 0.9)
 MASK_SHADE = "\N{LIGHT SHADE}"  # shows a mask in streamed text
 FINGERPRINT = f"lastword-{__version__}"
 SEED_RANGE = 2**53  # random seeds are smaller, so that JSON clients with doubles represent them exactly
+
+
+MAX_PENDING_TEXT = 16_000_000  # characters that wait to be tokenized, which takes about ten seconds
+
+
+class TokenizerPool:
+    """Two threads that tokenize requests, one of them only long texts, which do not delay the short ones."""
+
+    def __init__(self) -> None:
+        self._threads = [ThreadPoolExecutor(1, "lastword-tokenizer") for _ in range(2)]
+        self._pending = [0, 0]  # characters
+
+    async def run(self, function: Callable[..., Result], body: AnswerBody | LengthsRequest, *arguments: Any) -> Result:
+        """Return the result of a function of a body; raise ServerError if too much text waits already."""
+        prompts = getattr(body, "prompt", None) or [turn.content for turn in getattr(body, "messages", None) or ()]
+        size = sum(map(len, prompts)) + 100 * len(prompts)
+        thread = int(size > LONG_TEXT)
+        if self._pending[thread] and self._pending[thread] + size > MAX_PENDING_TEXT:
+            raise ServerError("too much text waits to be tokenized; try again in a second", "overloaded", retry_after=1)
+        self._pending[thread] += size
+        try:
+            running = asyncio.get_running_loop()
+            return await running.run_in_executor(self._threads[thread], function, body, *arguments)
+        finally:
+            self._pending[thread] -= size
 
 
 class ModelService:
@@ -51,6 +80,7 @@ class ModelService:
         if horizon > allowed:
             message = f"the recipe of the server has {horizon} slots, and {allowed} are allowed"
             raise SettingError(f"{message}; give a shorter length, or a larger --max-horizon")
+        self._tokenizer_pool = TokenizerPool()
         self._recipe = resolve(recipe, self._model, available_slots=allowed)  # raises if the model cannot run it
 
     async def answer(self, body: AnswerBody) -> AsyncGenerator[dict[str, Any], None]:
@@ -58,7 +88,7 @@ class ModelService:
 
         Closing the generator frees the rows of the request. A request is rejected before the first item.
         """
-        requests = await asyncio.to_thread(to_server_requests, body, self._model, self._settings)
+        requests = await self._tokenizer_pool.run(to_server_requests, body, self._model, self._settings)
         builder, stream = ResponseBuilder(body, requests, self._name, self._model), self._engine.submit(requests)
         if body.stream:
             async with aclosing(stream.events()) as events:
@@ -70,7 +100,7 @@ class ModelService:
 
     async def lengths(self, body: protocol.LengthsRequest) -> protocol.LengthsResponse:
         """Return the length distribution of an answer, predicted without decoding."""
-        (prompt_ids,), _ = await asyncio.to_thread(_tokenize, body, self._model, self._settings)
+        (prompt_ids,), _ = await self._tokenizer_pool.run(tokenize, body, self._model, self._settings)
         largest = min(max_horizon(self._model, self._settings), self._model.max_seq_len - len(prompt_ids))
         if body.limit is not None and body.limit > largest:
             message = f"limit {body.limit} was given; after this prompt it is at most {largest}"
@@ -141,7 +171,7 @@ def to_server_requests(body: AnswerBody, model: MaskPredictor, settings: ServerS
     choices = body.n or 1
     num_answers = check_num_answers(body, settings)
     recipe = choose_recipe(body, settings)
-    prompts, in_chat = _tokenize(body, model, settings)
+    prompts, in_chat = tokenize(body, model, settings)
     seed = body.seed
     if seed is None:
         seed = secrets.randbelow(SEED_RANGE) if recipe.sampling.temperature else 0
@@ -231,22 +261,34 @@ def _resolve_within_limits(
     )
 
 
-def _tokenize(
+def tokenize(
     body: AnswerBody | protocol.LengthsRequest, model: MaskPredictor, settings: ServerSettings
 ) -> tuple[list[tuple[int, ...]], list[bool | None]]:
     """Return the validated token ids of each prompt, and their kinds (`prompts_in_chat`)."""
     field = "messages" if getattr(body, "messages", None) else "prompt"
     given: Any = getattr(body, field)
     prompts = [_conversation(given, model)] if field == "messages" else given
+    texts, tokenizer = prompts, model.tokenizer
     with errors_of_field(field):
-        token_ids = tokenize_prompts(model, prompts)
+        if isinstance(tokenizer, Tokenizer):
+            texts = [tokenizer.render(prompt) for prompt in prompts] if field == "messages" else prompts
+            least = [tokenizer.min_tokens(text) if isinstance(text, str) else len(text) for text in texts]
+            _check_prompt_tokens(least, "at least ", field, model, settings)
+        token_ids = tokenize_prompts(model, texts)
+        _check_prompt_tokens([len(prompt_ids) for prompt_ids in token_ids], "", field, model, settings)
         validate_prompts(token_ids, model.ids)
-    limit = min(settings.max_prompt_tokens or model.max_seq_len, model.max_seq_len - 1)
-    for number, prompt_ids in enumerate(token_ids):
-        if len(prompt_ids) > limit:
-            message = f"prompt {number} has {len(prompt_ids)} tokens; at most {limit} are allowed"
-            raise InvalidRequestError(message, field, "context_length_exceeded")
     return [tuple(prompt_ids) for prompt_ids in token_ids], prompts_in_chat(prompts)
+
+
+def _check_prompt_tokens(
+    counts: Sequence[int], bound: str, field: str, model: MaskPredictor, settings: ServerSettings
+) -> None:
+    """Raise InvalidRequestError if a prompt has too many tokens."""
+    limit = min(settings.max_prompt_tokens or model.max_seq_len, model.max_seq_len - 1)
+    for number, count in enumerate(counts):
+        if count > limit:
+            message = f"prompt {number} has {bound}{count} tokens; at most {limit} are allowed"
+            raise InvalidRequestError(message, field, "context_length_exceeded")
 
 
 def _conversation(messages: list[protocol.ChatTurn], model: MaskPredictor) -> list[dict[str, Any]]:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import pickle
+import random
+import threading
+import time
+import unicodedata
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tokenizers
 import torch
+from hypothesis import HealthCheck, given, settings, strategies
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors, trainers
 
+from lastword.embedded import FOLDER
 from lastword.errors import CheckpointError, PromptError
 from lastword.models.tokenizer import Tokenizer
 
@@ -490,3 +496,73 @@ def test_two_lists_that_disagree_are_refused(tmp_path: Path) -> None:
     write_json(tmp_path / "added_tokens.json", {"<|mask|>": FIRST_ADDED})
     with pytest.raises(CheckpointError, match="is stated to be id"):
         load(write_dream(tmp_path))
+
+
+# U+1FBE and U+212A are singletons: NFC makes them shorter even without a mark after them.
+COMPOSED = ["\u1fbe\u0308\u0301", "\u212a", "\u1112\u1161\u11ab", "e\u0301", "\u2126\u0313\u0301\u0345"]
+
+PARTS = [*COMPOSED, *DREAM_ADDED, *LLADA_SPECIAL, "  ", "\n\n", "12", " a", "'s", "\N{WOMAN}", "\x00"]
+
+
+@pytest.mark.parametrize("write", [write_dream, write_llada])
+@given(parts=strategies.lists(strategies.sampled_from(PARTS) | strategies.text(max_size=5), max_size=50))
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_text_has_fewer_tokens_than_the_lower_bound(tmp_path: Path, write: Any, parts: list[str]) -> None:
+    tokenizer = load(write(tmp_path))
+    text = "".join(parts)
+    assert tokenizer.min_tokens(text) <= len(tokenizer.encode(text))
+
+
+@pytest.mark.parametrize("composed", COMPOSED)
+def test_the_lower_bound_holds_for_text_that_is_composed(dream: Tokenizer, composed: str) -> None:
+    """With a token for the composed character, which is the longest one."""
+    composite = unicodedata.normalize("NFC", composed)
+    dream.core.add_tokens([AddedToken(composite * 40, normalized=True)])
+    assert len(dream.encode(composed * 4000)) == 100
+    assert 25 <= dream.min_tokens(composed * 4000) <= 100
+
+
+def test_the_lower_bound_is_exact_for_the_longest_token(llada: Tokenizer) -> None:
+    longest = max(LLADA_SPECIAL, key=len)
+    assert llada.min_tokens(longest * 20 + "a") == len(llada.encode(longest * 20 + "a")) == 21
+
+
+@pytest.mark.parametrize("change", [
+    {"normalizer": {"type": "Strip", "strip_left": True, "strip_right": True}},
+    {"pre_tokenizer": None},
+    {"pre_tokenizer": {"type": "WhitespaceSplit"}},
+    {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+        {"type": "Split", "pattern": {"Regex": " +"}, "behavior": "Removed", "invert": False},
+        {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+    ]}},
+    {"added_tokens": [{
+        "id": 0, "content": "!", "single_word": False, "lstrip": False, "rstrip": True, "normalized": False,
+        "special": True,
+    }]},
+])  # fmt: skip
+def test_a_tokenizer_that_may_drop_text_has_no_lower_bound(llada: Tokenizer, change: dict[str, Any]) -> None:
+    assert llada.min_tokens("a" * 100_000) > 0
+    changed = json.loads(llada.core.to_str()) | change
+    tokenizer = Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(changed)))
+    assert tokenizer.min_tokens("a" * 100_000) == 0
+
+
+@pytest.mark.parametrize("unit", ["it's 12 ", "é", "\n \n"])
+def test_a_long_text_has_the_ids_that_it_has_for_the_library(dream: Tokenizer, unit: str) -> None:
+    text = unit * 5000
+    assert dream.encode(text) == dream.core.encode(text, add_special_tokens=False).ids
+
+
+def test_a_long_text_does_not_stop_other_threads() -> None:
+    tokenizer = Tokenizer.from_folder(FOLDER / "tiny-llada-base")
+    assert tokenizer is not None
+    draw = random.Random(0)
+    text = "".join(draw.choices("abcdefghij ", k=500_000))
+    thread = threading.Thread(target=tokenizer.encode, args=[text])
+    longest, last = 0.0, time.monotonic()
+    thread.start()
+    while thread.is_alive():
+        time.sleep(0.001)
+        longest, last = max(longest, time.monotonic() - last), time.monotonic()
+    longest = max(longest, time.monotonic() - last)
+    assert longest < 0.25  # it takes longer

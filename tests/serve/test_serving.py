@@ -1,23 +1,32 @@
 """Conversion of bodies to engine requests and of events to responses, and the default recipe."""
 
+import asyncio
 import copy
 import dataclasses
+import gc
 import json
 import re
+import threading
+import time
+from typing import ClassVar
 
 import pytest
+from pydantic import ValidationError
 
 import lastword
 from lastword.decoding.sampling import Sampling
 from lastword.errors import SettingError
+from lastword.models.tokenizer import Tokenizer
 from lastword.policies.length.wrappers import combined_traits
 from lastword.recipe.registry import DEFAULT_RECIPE
+from lastword.serve import serving
 from lastword.serve.app import SERVER_RECIPE, create_server, render_page
-from lastword.serve.protocol import ChatRequest, CompletionRequest
-from lastword.serve.request import InvalidRequestError
-from lastword.serve.serving import MASK_SHADE, render_canvas, to_server_requests
+from lastword.serve.protocol import ChatRequest, CompletionRequest, LengthsRequest
+from lastword.serve.request import InvalidRequestError, ServerError
+from lastword.serve.serving import MASK_SHADE, TokenizerPool, render_canvas, to_server_requests, tokenize
 from lastword.serve.settings import ServerSettings
 from lastword.viz.frames import Frame
+from tests.serve.helpers import run
 
 TURNS = [("developer", "Be brief."), ("user", "Solve.")]
 FAST = lastword.Recipe.named("fast")
@@ -184,3 +193,137 @@ def test_a_canvas_is_rendered_with_a_shade_per_mask_up_to_its_end(toy):
     assert rendered(None, None) == (MASK_SHADE * 2, 0.0)
     assert rendered(0, end, None, end) == ("a", 0.75)
     assert rendered(0, 1) == ("ab", 1.0)
+
+
+# ---- tokenizing ----
+
+
+class CountingTokenizer(Tokenizer):
+    """A tokenizer that remembers which texts were encoded."""
+
+    texts: ClassVar[list[str]] = []
+
+    def encode(self, text):
+        self.texts.append(text)
+        return super().encode(text)
+
+
+@pytest.fixture
+def counting(instruct, monkeypatch):
+    monkeypatch.setattr(CountingTokenizer, "texts", [])
+    model, tokenizer = copy.copy(instruct), instruct.tokenizer
+    model.tokenizer = CountingTokenizer(tokenizer.core, tokenizer.bos, tokenizer.eos, tokenizer.chat_template)
+    return model
+
+
+TOO_LONG = "lastword " * 3000
+TOO_LONG_BODIES = [
+    ("prompt", CompletionRequest, {"prompt": TOO_LONG}),
+    ("prompt", CompletionRequest, {"prompt": ["short", TOO_LONG]}),
+    ("messages", ChatRequest, {"messages": [{"role": "user", "content": TOO_LONG}]}),
+    ("messages", ChatRequest, {"messages": [{"role": "user", "content": "a"}] * 5000}),
+    ("prompt", LengthsRequest, {"prompt": TOO_LONG}),
+    ("messages", LengthsRequest, {"messages": [{"role": "user", "content": TOO_LONG}]}),
+]
+
+
+@pytest.mark.parametrize(("field", "kind", "fields"), TOO_LONG_BODIES)
+def test_text_that_is_too_long_for_any_prompt_is_not_tokenized(counting, field, kind, fields):
+    with pytest.raises(InvalidRequestError, match=r"at least \d+ tokens; at most 1023 are allowed") as refused:
+        tokenize(kind.model_validate({"model": "x", **fields}), counting, ServerSettings())
+    assert (refused.value.code, refused.value.param) == ("context_length_exceeded", field)
+    assert counting.tokenizer.texts == []
+
+
+@pytest.mark.parametrize("limit", [1, 20, 1023])
+def test_the_longest_prompt_is_accepted_and_a_longer_one_is_not(counting, limit):
+    def tokenize_text(text):
+        body = CompletionRequest.model_validate({"model": "x", "prompt": text})
+        return tokenize(body, counting, ServerSettings(max_prompt_tokens=limit))[0][0]
+
+    longest = max(counting.tokenizer.core.get_vocab(), key=len)
+    token = counting.tokenizer.id_of(longest)
+    assert tokenize_text(longest * limit) == (token,) * limit
+    with pytest.raises(InvalidRequestError, match=f"at least {limit + 1} tokens"):
+        tokenize_text(longest * limit + "a")
+    with pytest.raises(InvalidRequestError, match=f"prompt 0 has {limit + 1} tokens"):
+        tokenize_text("a " * limit + "a")
+
+
+def test_a_list_of_too_many_ids_is_refused_before_they_are_checked(instruct):
+    body = CompletionRequest.model_validate({"model": "x", "prompt": [instruct.ids.mask] * 5000})
+    with pytest.raises(InvalidRequestError, match="at least 5000 tokens"):
+        tokenize(body, instruct, ServerSettings())
+
+
+def body_of(characters):
+    return CompletionRequest.model_validate({"model": "x", "prompt": "a" * characters})
+
+
+def test_long_texts_do_not_delay_short_ones():
+    release = threading.Event()
+
+    async def tokenized():
+        pool = TokenizerPool()
+        long = [asyncio.ensure_future(pool.run(lambda body: release.wait(10), body_of(100_000))) for _ in range(8)]
+        await asyncio.sleep(0.01)
+        short = await asyncio.wait_for(pool.run(lambda body: "short", body_of(10)), 5)
+        assert not any(task.done() for task in long)
+        release.set()
+        return short, await asyncio.gather(*long)
+
+    assert run(tokenized()) == ("short", [True] * 8)
+
+
+def test_text_that_waits_to_be_tokenized_is_limited(monkeypatch):
+    monkeypatch.setattr(serving, "MAX_PENDING_TEXT", 250_000)
+    release = threading.Event()
+
+    async def tokenized():
+        pool = TokenizerPool()
+        waiting = [asyncio.ensure_future(pool.run(lambda body: release.wait(10), body_of(100_000))) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(ServerError) as refused:
+            await pool.run(len, body_of(100_000))
+        assert (refused.value.code, refused.value.headers["Retry-After"]) == ("overloaded", "1")
+        release.set()
+        await asyncio.gather(*waiting)
+        return await pool.run(lambda body: "more than all", body_of(300_000))
+
+    assert run(tokenized()) == "more than all"
+
+
+def test_tokenizing_does_not_wait_for_other_work_of_the_process():
+    release = threading.Event()
+
+    async def tokenized():
+        others = [asyncio.ensure_future(asyncio.to_thread(release.wait, 10)) for _ in range(100)]
+        try:
+            return await asyncio.wait_for(TokenizerPool().run(lambda body: "done", body_of(10)), 5)
+        finally:
+            release.set()
+            await asyncio.gather(*others)
+
+    assert run(tokenized()) == "done"
+
+
+WRONG_ITEMS = {
+    "nulls": (CompletionRequest, {"prompt": [None] * 300_000}),
+    "lists of lists": (CompletionRequest, {"prompt": [[[1]]] * 300_000}),
+    "texts and ids": (CompletionRequest, {"prompt": ["a"] * 200_000 + [1] * 200_000}),
+}
+
+
+@pytest.mark.parametrize(("kind", "fields"), WRONG_ITEMS.values(), ids=WRONG_ITEMS.keys())
+def test_a_body_with_many_wrong_items_is_refused_at_the_first(kind, fields):
+    """The event loop validates bodies, and other clients wait meanwhile."""
+    start = time.process_time()
+    with pytest.raises(ValidationError):
+        kind.model_validate({"model": "x", **fields})
+    assert time.process_time() - start < 0.15
+
+
+def test_a_server_exempts_its_modules_from_garbage_collection(live, toy):
+    gc.unfreeze()
+    live(toy)
+    assert gc.get_freeze_count() > 10_000
