@@ -7,6 +7,7 @@ import gc
 import hmac
 import json
 import logging
+import re
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine
 from functools import cache
@@ -52,6 +53,8 @@ log = logging.getLogger("lastword.serve")
 SHUTDOWN_SECONDS = 5  # at exit, to finish sending responses
 PING_SECONDS = 15  # between pings in a silent stream; proxies close idle connections after 30 seconds or more
 PUBLIC_PATHS = {"/", "/health", "/openapi.json"}  # paths that need no key
+MAX_JSON_ITEMS = 20_000  # arrays, objects and fields of a body; parsing more of them delays other clients
+JSON_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)  # matches an unfinished string, too
 JSON_TYPE = "application/json"
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -124,12 +127,19 @@ async def read_json(request: Request, settings: ServerSettings) -> tuple[bytes, 
                 if len(body) > limit:
                     message = f"the body has more than {limit} bytes, which is the limit"
                     raise InvalidRequestError(message, code="request_too_large")
+        if count_json_items(body) > MAX_JSON_ITEMS < count_json_items(JSON_STRING.sub(b"", body)):
+            raise ValueError(f"it has more than {MAX_JSON_ITEMS} arrays, objects and fields")
         return bytes(body), parse_json_object(bytes(body))
     except TimeoutError as error:
         message = f"the body did not arrive within {timeout:g} seconds"
         raise InvalidRequestError(message, code="request_timeout") from error
     except ValueError as error:
         raise InvalidRequestError(f"the body is not valid JSON ({error})", code="invalid_json") from error
+
+
+def count_json_items(text: bytes | bytearray) -> int:
+    """Return the number of arrays, objects and fields of JSON, or more if its strings contain brackets or colons."""
+    return sum(map(text.count, (b"[", b"{", b":")))
 
 
 async def cancel_on_disconnect(response: Coroutine[Any, Any, Response], request: Request) -> Response:

@@ -2,8 +2,12 @@
 
 import asyncio
 import json
+import time
 
+import httpx
 import pytest
+
+from lastword.serve import app as app_module
 
 COMPLETE, CHAT, LENGTHS = "/v1/completions", "/v1/chat/completions", "/v1/lengths"
 NOT_A_NUMBER = ["1", [], {}, True]
@@ -228,3 +232,30 @@ def test_a_body_without_a_length_is_read_no_further_than_allowed(asgi):
 
     asyncio.run(send())
     assert sent < 110
+
+
+MANY = app_module.MAX_JSON_ITEMS + 1
+
+
+@pytest.mark.parametrize("prompt", [[[1]] * MANY, [{}] * MANY, {str(number): 1 for number in range(MANY)}])
+def test_a_body_with_too_many_parts_is_not_parsed(live_toy, prompt, monkeypatch):
+    monkeypatch.setattr(app_module, "parse_json_object", None)
+    response = httpx.post(live_toy.url + COMPLETE, json={"model": "toy", "prompt": prompt})
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == "invalid_json"
+    assert "more than 20000 arrays, objects and fields" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("text", ["[" * MANY, '{"a": ' * MANY, ':\\"' * MANY, "[" * MANY + "\\"])
+def test_brackets_in_text_do_not_count(live_toy, text):
+    response = httpx.post(live_toy.url + COMPLETE, json={"model": "toy", "prompt": text})
+    assert response.json()["error"]["message"].startswith("the toy model has tokens for letters")
+
+
+@pytest.mark.parametrize(
+    "text", [b'"' * 10**6, b'"' + b"\\" * 10**6, b'"\\' * 10**6, b'"' + b"a" * 10**6, b'\\"[' * 10**6]
+)
+def test_strings_are_removed_in_linear_time(text):
+    start = time.process_time()
+    app_module.JSON_STRING.sub(b"", text)
+    assert time.process_time() - start < 2
