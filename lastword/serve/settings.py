@@ -60,7 +60,7 @@ class ServerLimits:
     )
     max_connections: Annotated[int, Option(min=1, help="Maximum number of open connections.")] = _count(4096)
     max_connections_per_client: Annotated[
-        int | None, Option(min=1, help="Maximum open connections per client address. Default: half of all.")
+        int | None, Option("--max-per-client", min=1, help="Maximum connections per address. Default: half of all.")
     ] = _count(None)
 
     def __post_init__(self) -> None:
