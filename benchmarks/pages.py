@@ -17,6 +17,7 @@ from pathlib import Path
 from benchmarks import catalogue, coverage, fast, interpretations, partial_answers, scaling
 from benchmarks.arms import BASE, DEFAULT, GROUPS, MODELS, UNSEEN, recipe_of
 from benchmarks.float8 import FLOAT8
+from benchmarks.hostile import record as hostile
 from benchmarks.kept import (
     BATCH_SPEED,
     FIXED,
@@ -43,6 +44,7 @@ from lastword.recipe.recipe import Recipe
 from lastword.tasks import BENCHMARKS
 
 DOCS = Path(__file__).parent.parent / "docs"
+HOSTILE = RECORDS.parent / "hostile.json"  # the record of `python -m benchmarks.hostile`
 SERVING = RECORDS.parent / "serving"  # records of `python -m benchmarks.serving`
 BENCH = RECORDS.parent / "bench"  # records of `benchmarks.passes` and `lastword bench`
 PLACE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -310,6 +312,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "scaling": scaling.kept,
     "serving-order": partial(order.table, order.PAGE_OVERTAKING),
     "serving": lambda: serving_tables(SERVING),
+    "hostile": lambda: hostile.table(hostile.read(HOSTILE)),
     "routing": lambda: routing_table(read_serving(SERVING / f"{ROUTING}.json")),
     "records": catalogue.records,
     "models": catalogue.models,
