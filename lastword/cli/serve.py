@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +82,13 @@ def serve(
         bool, Option("--named-recipes", help="Accept recipes by name only: no JSON, and no length in requests.")
     ] = False,
     recipe: Annotated[str | None, Option(parser=options.as_name_or_path, metavar="NAME|PATH", help=RECIPE)] = None,
+    access_log: Annotated[
+        str, Option(help="Log of requests on standard error: off, text (name=value) or json.")
+    ] = "off",
+    allow_origin: Annotated[
+        list[str] | None,
+        Option(metavar="ORIGIN", help="Website whose scripts may call the server; repeatable; * for all."),
+    ] = None,
     calibration: options.CalibrationFile = "auto",
     import_modules: options.Imports = None,
     engine: Annotated[
@@ -104,11 +112,16 @@ def serve(
         raise SettingError(f"engine {engine!r} cannot serve; use --engine {' or '.join(ENGINES)}")
     replicas = ray_options.check(engine)
     settings = ServerSettings(
-        **vars(limits), named_recipes_only=named_recipes, recipe=None if recipe is None else options.read_recipe(recipe)
+        **vars(limits),
+        named_recipes_only=named_recipes,
+        recipe=None if recipe is None else options.read_recipe(recipe),
+        access_log=access_log,
+        allowed_origins=tuple(allow_origin or ()),
     )
     keys = _read_keys(key_file)
     check_exposed(host, keys, without_key)
     check_free(host, port)  # before loading the model, which may take minutes
+    _configure_logging(access_log)
     source = model_options.source(calibration, CHAT_MODEL)
     common: dict[str, Any] = {"name": name or source.name, "host": host, "port": port, "keys": keys}
     common |= {"settings": settings, "print_line": typer.echo}
@@ -123,6 +136,16 @@ def serve(
     from lastword.serve.app import create_server
 
     create_server(source.load(), **common).run()
+
+
+def _configure_logging(access_log: str) -> None:
+    """Log warnings and errors with their time and, unless `access_log` is off, all requests on standard error."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if access_log != "off":
+        logger = logging.getLogger("lastword.access")
+        logger.setLevel(logging.INFO)
+        logger.addHandler(logging.StreamHandler())
+        logger.propagate = False
 
 
 def _read_keys(path: Path | None) -> list[str]:

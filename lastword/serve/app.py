@@ -10,24 +10,25 @@ import logging
 import re
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from socket import socket
 from types import FrameType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import uvicorn
-from anyio import fail_after
+from anyio import fail_after, move_on_after
 from fastapi import APIRouter, FastAPI, Request, Security
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.responses import HTMLResponse, Response
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.authentication import AuthenticationBackend, AuthenticationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.authentication import AuthenticationMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, HTTPConnection
 
 from lastword.errors import LastwordError, SettingError
@@ -36,8 +37,10 @@ from lastword.models.base import MaskPredictor
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import DEFAULT_RECIPE, PARTS, RECIPES, SHORTHANDS
 from lastword.serve import protocol
+from lastword.serve.access_log import ID_HEADER, AccessLog, RequestRecord, error_response
 from lastword.serve.connections import MAX_HEAD_BYTES, limited_protocol
 from lastword.serve.engine import Lifecycle, ServerEngine
+from lastword.serve.metrics import HttpMetrics
 from lastword.serve.protocol import BODIES, AnswerBody, ChatRequest, CompletionRequest, LengthsRequest, LengthsResponse
 from lastword.serve.request import InvalidRequestError, ServerError
 from lastword.serve.scheduler import Scheduler
@@ -52,9 +55,10 @@ log = logging.getLogger("lastword.serve")
 
 SHUTDOWN_SECONDS = 5  # at exit, to finish sending responses
 PING_SECONDS = 15  # between pings in a silent stream; proxies close idle connections after 30 seconds or more
-PUBLIC_PATHS = {"/", "/health", "/openapi.json"}  # paths that need no key
 MAX_JSON_ITEMS = 20_000  # arrays, objects and fields of a body; parsing more of them delays other clients
 JSON_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)  # matches an unfinished string, too
+PUBLIC_PATHS = {"/", "/live", "/ready", "/health", "/openapi.json"}  # paths that need no key
+BUILD_SECONDS = 1.0  # to read the model's description for the metrics, which replicas may not answer
 JSON_TYPE = "application/json"
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -86,10 +90,23 @@ class ApiKeys(AuthenticationBackend):
             problem = "the API key is wrong" if key else "an API key is needed"
             raise AuthenticationError(f"{problem}; send the header `Authorization: Bearer KEY`")
 
-    @staticmethod
-    def refusal(conn: HTTPConnection, error: AuthenticationError) -> JSONResponse:
-        """Return the 401 response to a request without a valid key."""
-        return error_response(InvalidRequestError(str(error), code="invalid_api_key"))
+
+class AllowedHosts(AuthenticationBackend):
+    """A backend that rejects requests with other Host headers than `hosts`."""
+
+    def __init__(self, hosts: Collection[str]) -> None:
+        self._hosts = {host.lower() for host in hosts}
+
+    async def authenticate(self, conn: HTTPConnection) -> None:
+        given = conn.headers.get("host", "")
+        if re.sub(r":\d*$", "", given).lower() not in self._hosts:
+            known = ", ".join(sorted(self._hosts))
+            raise AuthenticationError(f"the Host header {short_repr(given)} is not allowed; use one of {known}")
+
+
+def refuse(code: str) -> Callable[[HTTPConnection, Exception], Response]:
+    """Return a function that returns the response with this code to a failed authentication."""
+    return lambda connection, error: error_response(connection, InvalidRequestError(str(error), code=code))
 
 
 class JsonRoute(APIRoute):
@@ -157,18 +174,24 @@ async def cancel_on_disconnect(response: Coroutine[Any, Any, Response], request:
 
 
 async def server_sent_events(
-    first: dict[str, Any], chunks: AsyncGenerator[dict[str, Any], None]
+    first: dict[str, Any], chunks: AsyncGenerator[dict[str, Any], None], record: RequestRecord, *, with_usage: bool
 ) -> AsyncGenerator[dict[str, str], None]:
-    """Yield all chunks as events, then [DONE]; if an error is raised, it is the last event instead."""
+    """Yield all chunks as events, then [DONE]; if an error is raised, it is the last event instead.
+
+    The last chunk, which holds the usage, is left out unless `with_usage` is set.
+    """
     try:
         yield _event(first)
         async for chunk in chunks:
-            yield _event(chunk)
+            record.observe(chunk)
+            if chunk["choices"] or with_usage:
+                yield _event(chunk)
         yield {"data": "[DONE]"}
     except Exception as error:
         failure = ServerError.of(error)
+        record.error = failure.code
         if failure.kind.status == 500:
-            log.exception("a stream failed")
+            log.exception("the stream of request %s failed", record.id)
         yield _event(failure.body)
     finally:
         await chunks.aclose()
@@ -183,34 +206,29 @@ def _event(data: dict[str, Any]) -> dict[str, str]:
     return {"data": _to_json(data).decode()}
 
 
-def error_response(error: Exception) -> JSONResponse:
-    """Return the response to an error, in OpenAI's format."""
-    failure = ServerError.of(error)
-    return JSONResponse(failure.body, failure.kind.status, failure.headers)
-
-
 async def failed(request: Request, error: Exception) -> Response:
-    """Return the response to a LastwordError, or to any other error, which uvicorn logs."""
-    return error_response(error)
+    """Return the response to a LastwordError."""
+    return error_response(request, error)
 
 
 async def invalid(request: Request, error: RequestValidationError) -> Response:
     """Return the response to a body that pydantic rejects."""
     first = error.errors()[0]
     details = {**first, "loc": first["loc"][1:]}  # without the leading "body"
-    return error_response(protocol.from_validation_error(BODIES[request.url.path], [details]))
+    return error_response(request, protocol.from_validation_error(BODIES[request.url.path], [details]))
 
 
 async def unknown(request: Request, error: HTTPException) -> Response:
     """Return the response to a path or method that does not exist."""
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_request")
-    message = f"{request.method} {request.url.path!r:.80} is not possible ({error.detail}); see /openapi.json"
-    response = error_response(InvalidRequestError(message, code=code))
+    message = f"{request.method} {request.url.path!r:.80} is not possible ({error.detail})"
+    message += "; use /v1/chat/completions, or see /openapi.json for all paths"
+    response = error_response(request, InvalidRequestError(message, code=code))
     response.headers.update(error.headers or {})
     return response
 
 
-HANDLERS: Any = {HTTPException: unknown, RequestValidationError: invalid, LastwordError: failed, Exception: failed}
+HANDLERS: Any = {HTTPException: unknown, RequestValidationError: invalid, LastwordError: failed}
 
 
 SERVER_RECIPE = "the server's"  # shown on the page for a default recipe that has no name
@@ -244,6 +262,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 EVENT_DATA = {"type": "string", "description": "A chunk as JSON, an error as JSON, or [DONE]."}
 EVENT = {"type": "object", "properties": {"data": EVENT_DATA}, "required": ["data"]}
 STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": EVENT}}}}
+HEALTH: dict[int | str, dict[str, Any]] = {"4XX": ERRORS["4XX"], 503: {"model": protocol.HealthResponse}}
 TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
 
@@ -272,35 +291,39 @@ def create_app(
     app.state.settings = settings
     needs_key = [Security(HTTPBearer(scheme_name="key", auto_error=False))] if keys else []  # only for /openapi.json
     api = APIRouter(route_class=JsonRoute, responses=ERRORS, dependencies=needs_key)
-    started = int(time.time())
+    started, http_metrics, has_build = int(time.time()), HttpMetrics(), False
 
     def check_model(model: str | None) -> None:
         if model not in (None, name):
             message = f"there is no model {model!r:.80}; this server has {name!r}"
             raise InvalidRequestError(message, "model", "model_not_found")
 
-    async def answer(body: AnswerBody) -> Response:
+    async def answer(body: AnswerBody, request: Request) -> Response:
+        record = RequestRecord.of(request)
+        record.metadata = body.metadata
         check_model(body.model)
         chunks = service.answer(body)
         first = await anext(chunks)  # an error before the first chunk sets the HTTP status
         if body.stream:
-            events = server_sent_events(first, chunks)
+            with_usage = bool(body.stream_options and body.stream_options.include_usage)
+            events = server_sent_events(first, chunks, record, with_usage=with_usage)
             return EventSourceResponse(events, ping=PING_SECONDS, ping_message_factory=_ping, sep="\n")
         await chunks.aclose()
+        record.observe(first)
         return Response(_to_json(first), media_type=JSON_TYPE)
 
     async def model_card() -> protocol.ModelResponse:
         return protocol.ModelResponse(id=name, created=started, lastword=await service.served_model())
 
     @api.post("/v1/chat/completions", response_model=protocol.ChatResponse, responses=STREAM)
-    async def chat(body: ChatRequest) -> Response:
+    async def chat(body: ChatRequest, request: Request) -> Response:
         """Answer a conversation."""
-        return await answer(body)
+        return await answer(body, request)
 
     @api.post("/v1/completions", response_model=protocol.CompletionResponse, responses=STREAM)
-    async def complete(body: CompletionRequest) -> Response:
+    async def complete(body: CompletionRequest, request: Request) -> Response:
         """Answer one or more prompts."""
-        return await answer(body)
+        return await answer(body, request)
 
     @api.post("/v1/lengths")
     async def lengths(body: LengthsRequest) -> LengthsResponse:
@@ -322,9 +345,22 @@ def create_app(
     @api.get("/metrics", response_class=Response, responses=TEXT)
     async def metrics() -> Response:
         """Return metrics for Prometheus."""
-        return Response(await service.metrics(), media_type=METRICS_TYPE)
+        nonlocal has_build
+        if not has_build:
+            with suppress(ServerError), move_on_after(BUILD_SECONDS):  # replicas may not be ready
+                card = await service.served_model()
+                build = {"version": __version__, "model": name, "dtype": card.dtype, "recipe": card.recipe}
+                http_metrics.build.info(build)
+                has_build = True
+        return Response(await service.metrics() + http_metrics.text(), media_type=METRICS_TYPE)
 
-    @app.get("/health", responses={"4XX": ERRORS["4XX"], 503: {"model": protocol.HealthResponse}})
+    @app.get("/live", responses={"4XX": ERRORS["4XX"]})
+    async def live() -> dict[Literal["live"], bool]:
+        """Return that the process runs; the engine may still be starting or draining."""
+        return {"live": True}
+
+    @app.get("/ready", responses=HEALTH)
+    @app.get("/health", responses=HEALTH)
     async def health(response: Response) -> protocol.HealthResponse:
         """Return the state of the server; the HTTP status is 503 unless it is ready."""
         state = await service.health()
@@ -344,9 +380,19 @@ def create_app(
     app.include_router(api)
     app.openapi = openapi  # type: ignore[method-assign]
     if keys:
-        app.add_middleware(AuthenticationMiddleware, backend=ApiKeys(keys), on_error=ApiKeys.refusal)
+        app.add_middleware(AuthenticationMiddleware, backend=ApiKeys(keys), on_error=refuse("invalid_api_key"))
+    if settings.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.allowed_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type", ID_HEADER],
+            expose_headers=[ID_HEADER, "Retry-After"],
+        )
     if hosts:
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
+        app.add_middleware(AuthenticationMiddleware, backend=AllowedHosts(hosts), on_error=refuse("invalid_host"))
+    routes = [*api.routes, *app.routes]
+    app.add_middleware(AccessLog, metrics=http_metrics, routes=routes, log_format=settings.access_log)
     return app
 
 

@@ -1,4 +1,4 @@
-"""Prometheus metrics of one engine, and of several replicas merged."""
+"""Prometheus metrics of one engine, of several replicas merged, and of the HTTP requests."""
 
 from __future__ import annotations
 
@@ -84,6 +84,36 @@ class EngineMetrics:
         self._predicted.observe(predicted.tokens)
         self._length.observe(len(answer.generation.tokens) + (not answer.truncated))
         self._rate.observe(tokens / max(1, cost.forward_passes))
+
+
+class HttpMetrics:
+    """Prometheus metrics of the process that serves HTTP: requests, errors, version, memory and CPU time."""
+
+    def __init__(self) -> None:
+        from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, Info, ProcessCollector
+
+        self._registry = registry = CollectorRegistry()
+        add, prefix = partial(Counter, registry=registry), "lastword:http"
+        self._requests = add(f"{prefix}_requests", "HTTP requests", ["method", "route", "status"])
+        self._errors = add(f"{prefix}_errors", "HTTP requests that failed", ["route", "code"])
+        name, text = f"{prefix}_request_duration_seconds", "From the request to the end of its response"
+        self._seconds = Histogram(name, text, ["route"], registry=registry, buckets=SECONDS_BUCKETS)
+        self.build = Info("lastword:build", "Version, model and default recipe", registry=registry)
+        ProcessCollector(registry=registry)
+        GCCollector(registry=registry)
+
+    def text(self) -> bytes:
+        """Return all metrics in Prometheus's text format."""
+        from prometheus_client import generate_latest
+
+        return generate_latest(self._registry)
+
+    def count(self, method: str, route: str, status: int, error: str | None, seconds: float) -> None:
+        """Count a request; `route` is a path template, and `error` the code of its error, if any."""
+        self._requests.labels(method, route, status).inc()
+        self._seconds.labels(route).observe(seconds)
+        if error is not None:
+            self._errors.labels(route, error).inc()
 
 
 class ReplicaStatus(NamedTuple):

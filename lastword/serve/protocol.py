@@ -58,6 +58,12 @@ PartOrRecipe = Annotated[Text | dict[str, Any], _explain("give a name, or an obj
 MaxTokens = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Seconds = Annotated[float, Field(gt=0)]
 Quantile = Annotated[float, Field(gt=0, lt=1)]
+MetadataName = Annotated[str, Field(max_length=64)]
+Metadata = Annotated[
+    dict[MetadataName, Annotated[str, Field(max_length=512)]],
+    Field(max_length=16),
+    _explain("give at most 16 texts of up to 512 characters, with names of up to 64"),
+]
 
 EmptyList = Annotated[list[Any], Field(max_length=0)]
 EmptyObject = Annotated[dict[str, Any], Field(max_length=0)]
@@ -130,6 +136,7 @@ class AnswerRequest(StrictModel):
     seed: Seed | None = Field(None, description="Seed of the first answer; each further answer adds one.")
     stop: StopTexts | None = Field(None, description="Strings that end the text; they are not part of it.")
     user: Text | None = Field(None, description="Accepted and ignored.")
+    metadata: Metadata | None = Field(None, description="Up to 16 texts by name, for the server's JSON access log.")
 
     recipe: PartOrRecipe | None = Field(None, description="A recipe by its name or as JSON. Default: the server's.")
     length: PartOrRecipe | None = Field(None, description="A length policy as text or JSON.")
@@ -188,7 +195,6 @@ class ChatRequest(AnswerRequest):
     verbosity: Literal["medium"] | None = unsupported("the length policy sets the length")
     web_search_options: None = unsupported("the server does not search")
     store: Off | None = unsupported(NO_STORE)
-    metadata: EmptyObject | None = unsupported(NO_STORE)
     prompt_cache_retention: None = unsupported(NO_STORE)
     service_tier: Literal["auto", "default"] | None = unsupported("there is one tier; shorter answers go first")
 

@@ -86,7 +86,8 @@ class ModelService:
     async def answer(self, body: AnswerBody) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the chunks of a stream, or the whole response as a single item if `stream` is off.
 
-        Closing the generator frees the rows of the request. A request is rejected before the first item.
+        The last chunk of a stream has the usage and no choices, also for clients that do not want it. Closing the
+        generator frees the rows of the request. A request is rejected before the first item.
         """
         requests = await self._tokenizer_pool.run(to_server_requests, body, self._model, self._settings)
         builder, stream = ResponseBuilder(body, requests, self._name, self._model), self._engine.submit(requests)
@@ -94,9 +95,7 @@ class ModelService:
             async with aclosing(stream.events()) as events:
                 async for index, event in events:
                     yield builder.chunk(index, event)
-        answers = await stream.answers()
-        if builder.includes_usage or not body.stream:
-            yield builder.response(answers)
+        yield builder.response(await stream.answers())
 
     async def lengths(self, body: protocol.LengthsRequest) -> protocol.LengthsResponse:
         """Return the length distribution of an answer, predicted without decoding."""
@@ -317,7 +316,7 @@ class ResponseBuilder:
     ) -> None:
         self._body, self._requests, self._model = body, requests, model
         self._is_chat = isinstance(body, ChatRequest)
-        self.includes_usage = bool(body.stream_options and body.stream_options.include_usage)
+        self._includes_usage = bool(body.stream_options and body.stream_options.include_usage)
         self._head = response_head(self._is_chat, uuid.uuid4().hex, name)
         if self._is_chat and body.stream:
             self._head["object"] = "chat.completion.chunk"
@@ -362,7 +361,7 @@ class ResponseBuilder:
         if self._is_chat:
             content = {"delta": {**role, **({} if text is None else {"content": text})}}
         choice = {"index": index, **content, "logprobs": None, "finish_reason": None, **fields}
-        usage = {"usage": None} if self.includes_usage else {}
+        usage = {"usage": None} if self._includes_usage else {}
         return {**self._head, "choices": [choice], **usage}
 
 

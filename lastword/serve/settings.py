@@ -73,6 +73,17 @@ class ServerSettings(ServerLimits):
 
     named_recipes_only: bool = False
     recipe: Recipe | None = None  # for requests that name no recipe; None: the default recipe
+    access_log: str = checked_field("off", check_choice, "off", "text", "json")
+    allowed_origins: tuple[str, ...] = ()  # websites whose scripts may call the server; ("*",): all
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for origin in self.allowed_origins:
+            if origin != "*" and not re.fullmatch(r"https?://[a-z0-9.\-\[\]:]+", origin):
+                raise SettingError(
+                    f"the origin {origin!r} was given; write it as browsers do, scheme and host in lower case without "
+                    "a path (https://example.org or http://localhost:3000), or * for all websites"
+                )
 
 
 @dataclass(frozen=True)

@@ -206,7 +206,7 @@ def test_page_health_and_description_need_no_key(toy):
     assert "<html" in page.text
     for path, operations in description.json()["paths"].items():
         for operation in operations.values():
-            assert ("security" in operation) == (path != "/health")
+            assert ("security" in operation) == (path not in ("/live", "/ready", "/health"))
             assert "422" not in operation["responses"]
 
 

@@ -75,6 +75,8 @@ OPERATIONS = {
     "/v1/lengths": "POST",
     "/v1/models": "GET",
     "/v1/models/{model}": "GET",
+    "/live": "GET",
+    "/ready": "GET",
     "/health": "GET",
     "/metrics": "GET",
 }

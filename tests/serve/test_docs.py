@@ -19,7 +19,7 @@ from typer.main import get_command
 from lastword.cli import app, main
 from lastword.engines.local import ModelSource
 from lastword.recipe.recipe import Recipe
-from lastword.serve.metrics import EngineMetrics
+from lastword.serve.metrics import EngineMetrics, HttpMetrics
 from lastword.serve.protocol import NOT_SUPPORTED, AnswerDetails, ChatRequest, CompletionRequest
 from lastword.serve.request import ERROR_KINDS
 from lastword.serve.settings import ReplicaSettings, ServerSettings
@@ -163,7 +163,7 @@ def test_every_metric_is_listed():
     table = OPERATE.split("## Metrics")[1].split("\n## ")[0]
     rows = [line for line in table.splitlines() if line.startswith("| `")]
     listed = {name.partition("{")[0] for row in rows for name in re.findall(r"`(.*?)`", row.split("|")[1])}
-    kinds = re.findall(rb"^# TYPE lastword:(\w+) (\w+)", EngineMetrics().text(), re.MULTILINE)
+    kinds = re.findall(rb"^# TYPE lastword:(\w+) (\w+)", EngineMetrics().text() + HttpMetrics().text(), re.MULTILINE)
     assert listed == {name.decode() for name, _ in kinds if not name.endswith(b"_created")}
 
 
