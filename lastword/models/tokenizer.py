@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,6 +42,7 @@ _QWEN2_PIECES = (
 
 LONG_TEXT = 10_000  # characters
 MAX_NFC_RATIO = 4  # bytes before and after NFC, rounded up: at most 7 become 2
+MARK = "\ue000"  # a character that Unicode leaves undefined
 
 # Limits of a chat template, which is code from a checkpoint.
 MAX_TEMPLATE_LENGTH = 10**6  # characters; published templates have a few thousand
@@ -52,8 +54,8 @@ MAX_PRODUCT = 10**6  # largest number, or length of a string or list, that a mul
 class Tokenizer:
     """The tokenizer of a checkpoint: vocabulary, special tokens and chat template.
 
-    Text that spells a special token, such as `<|eot_id|>`, is encoded as that token, as by the authors' tokenizers.
-    So text from untrusted users can end a turn.
+    In text and messages, the spelling of a special token, such as `<|eot_id|>`, is plain text, so text from untrusted
+    users cannot end a turn. The authors' tokenizers encode it as the token, as `encode_with_special_tokens` does.
     """
 
     core: tokenizers.Tokenizer
@@ -95,13 +97,35 @@ class Tokenizer:
         """Return the id of a token, spelled as in the vocabulary, or None if there is no such token."""
         return self.core.token_to_id(token)
 
+    @cached_property
+    def _special(self) -> re.Pattern[str]:
+        """A pattern that matches the spelling of special tokens."""
+        tokens = [token.content for token in self.core.get_added_tokens_decoder().values() if token.special]
+        return re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or "(?!)")
+
+    @cached_property
+    def _core_copy(self) -> tokenizers.Tokenizer:
+        return tokenizers.Tokenizer.from_str(self.core.to_str())
+
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text; bos and eos are not added."""
+        """Return the ids of a text; bos and eos are not added, and special tokens that it spells are plain text."""
+        if not isinstance(text, str) or not self._special.search(text):
+            return self.encode_with_special_tokens(text)
+        core = self._core_copy
+        core.encode_special_tokens = True  # set before every use, because copies and pickles of `core` lose it
+        return self._ids(core, text)
+
+    def encode_with_special_tokens(self, text: str) -> list[int]:
+        """Return the ids of a text, such as a rendered template, whose special tokens are encoded as such."""
+        return self._ids(self.core, text)
+
+    @staticmethod
+    def _ids(core: tokenizers.Tokenizer, text: str) -> list[int]:
         try:
             if len(text) < LONG_TEXT:
-                return list(self.core.encode(text, add_special_tokens=False).ids)
+                return list(core.encode(text, add_special_tokens=False).ids)
             # Unlike `encode`, this runs while other Python threads run.
-            return list(self.core.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+            return list(core.encode_batch_fast([text], add_special_tokens=False)[0].ids)
         except TypeError as error:
             raise PromptError(
                 f"{text!r:.80} cannot be encoded, only a str of whole Unicode characters can; "
@@ -138,8 +162,25 @@ class Tokenizer:
         return self.core.decode(known, skip_special_tokens=skip_special)
 
     def chat(self, messages: Sequence[Mapping[str, str]], *, continue_last: bool = False) -> list[int]:
-        """Return the ids of a conversation formatted with the checkpoint's chat template; see `render`."""
-        return self.encode(self.render(messages, continue_last=continue_last))
+        """Return the ids of a conversation formatted with the checkpoint's chat template; see `render`.
+
+        Only the template's special tokens are encoded as such: those in messages get a mark, which is removed after
+        the text was split at the template's.
+        """
+        text = self.render(messages, continue_last=continue_last)
+        if not any(self._special.search(message["content"]) for message in messages):
+            return self.encode_with_special_tokens(text)
+        mark = MARK
+        while mark in text:
+            mark += mark
+
+        def with_mark(match: re.Match[str]) -> str:
+            return match[0][0] + mark + match[0][1:]
+
+        marked = [{**message, "content": self._special.sub(with_mark, message["content"])} for message in messages]
+        pieces = re.split(f"({self._special.pattern})", self.render(marked, continue_last=continue_last))
+        encoders = (self.encode, self.encode_with_special_tokens)  # every second piece is a special token
+        return [index for n, piece in enumerate(pieces) for index in encoders[n % 2](piece.replace(mark, ""))]
 
     def render(self, messages: Sequence[Mapping[str, str]], *, continue_last: bool = False) -> str:
         """Return the text of a conversation formatted with the checkpoint's chat template.

@@ -38,7 +38,9 @@ def oracle(answers: Mapping[str, str], *, template: str | None = None, positions
     mask, end = tokenizer.id_of("<|mask|>"), tokenizer.id_of("<|end|>")
     assert mask is not None
     assert end is not None
-    known = {tuple(tokenizer.encode(prompt)): tokenizer.encode(text) for prompt, text in answers.items()}
+    known = {
+        tuple(tokenizer.encode_with_special_tokens(prompt)): tokenizer.encode(text) for prompt, text in answers.items()
+    }
     ids = TokenIds(mask=mask, end=end, pad=end, vocab_size=tokenizer.size)
 
     def forward(tokens: torch.Tensor) -> torch.Tensor:
