@@ -66,8 +66,9 @@ def parse_request_line(data: object) -> ServerBody:
         request = kind.model_validate(body)
     except ValidationError as error:
         raise from_validation_error(kind, error.errors(include_url=False)) from error
-    for name in ("stream", "timeout"):
-        if getattr(request, name):
+    given = {"stream": request.stream, "timeout": request.timeout, "logprobs": request.logprobs is not None}
+    for name, is_given in given.items():
+        if is_given:
             message = f"{name} is not supported in a batch, which writes complete answers; leave it out"
             raise InvalidRequestError(message, name, "unsupported_field")
     return request

@@ -59,7 +59,7 @@ class ActiveRequest(QueuedRequest):
     detokenizer: IncrementalDetokenizer
     predicted: PredictedWork  # a guess until the request is planned
     planned: PlannedRequest | None = None
-    trace: RowTrace | None = None  # only if the request streams frames
+    trace: RowTrace | None = None  # only if the request streams frames or wants log-probabilities
     session: DecodeSession | None = None
     started: float | None = None  # when the request first got a row
     first_text: float | None = None  # when the first text was emitted
@@ -223,15 +223,18 @@ class DecodeWorker:
         active.tokens_computed = active.passes_taken = 0
         generators = RowGenerators([active.request.seed], self._model.device)  # a restarted row draws the same numbers
         active.session.add(replace(planned, generators=generators))
-        if active.request.stream_frames:
+        if active.request.stream_frames or active.request.logprobs:
             active.trace = RowTrace(self._model.tokenizer, self._model.ids)
-            blank = [self._model.ids.mask] * planned.plan.max_horizon
-            active.emit(active.trace.begin(blank))
+            frame = active.trace.begin([self._model.ids.mask] * planned.plan.max_horizon)
+            if active.request.stream_frames:
+                active.emit(frame)
 
     def _session_for(self, active: ActiveRequest) -> DecodeSession:
         """Return the newest session that has a free row for the request, or a new session."""
+        uses_graphs = self._model.device.type == "cuda" and not active.request.logprobs  # a replay keeps no logits
         for session in reversed(self._sessions):
-            if not active.alone and session.has_room(active.request.recipe, active.prompt_tokens):
+            has_room = session.has_room(active.request.recipe, active.prompt_tokens)
+            if not active.alone and session.uses_graphs == uses_graphs and has_room:
                 return session
         self._longest_prompt = max(self._longest_prompt, active.prompt_tokens)
         session = DecodeSession(
@@ -240,6 +243,7 @@ class DecodeWorker:
             max_batch_size=1 if active.alone else self.max_batch_size,
             prompt_tokens=self._longest_prompt,
             pool_tokens=self._settings.max_reserved_tokens,
+            uses_graphs=uses_graphs,
         )
         session.row_seconds = min((other.row_seconds for other in self._sessions), default=0.0)
         self._sessions.append(session)
@@ -323,12 +327,13 @@ class DecodeWorker:
         delta = active.detokenizer.update(answer_ids, finished=finished is not None)
         if delta and active.first_text is None:
             active.first_text = time.monotonic()
-        if active.trace is None:
-            if delta:
-                active.emit(delta)
-        elif (cost := step.cost.row(row)).forward_passes > active.trace.passes:
+        if delta and not active.request.stream_frames:
+            active.emit(delta)
+        if active.trace is not None and (cost := step.cost.row(row)).forward_passes > active.trace.passes:
             tokens, passes, confidence = cost.tokens_computed, cost.forward_passes, confidences(step, row)
-            active.emit(active.trace.after(answer_ids, confidence, tokens, forward_passes=passes))
+            frame = active.trace.after(answer_ids, confidence, tokens, forward_passes=passes)
+            if active.request.stream_frames:
+                active.emit(frame)
         if finished is not None:
             self._finish(active, finished, step.graph_fallbacks)
         elif active.prompt_tokens + len(answer_ids) > active.reserved_tokens:
@@ -349,6 +354,7 @@ class DecodeWorker:
             stop_reason,
             started - active.arrived,
             now - started,
+            active.trace.logprobs(detokenizer.num_tokens) if request.logprobs and active.trace else None,
         )
         if stop_reason is None:
             self.estimator.observe_answer(request.recipe, active.predicted, active.prompt_tokens, row.cost)

@@ -69,9 +69,15 @@ EmptyList = Annotated[list[Any], Field(max_length=0)]
 EmptyObject = Annotated[dict[str, Any], Field(max_length=0)]
 Zero = Annotated[float, Field(ge=0, le=0)]
 Off = Annotated[bool, Predicate(operator.not_), Field(json_schema_extra={"const": False})]
+LOGPROBS = "Return the log-probability of every token of the answer, in the forward pass that decoded it."
+NumLogprobs = Annotated[
+    Off | Annotated[int, Field(ge=0, le=1)],
+    AfterValidator(lambda given: None if given is False else given),
+    _explain("give 0 or 1: only decoded tokens have log-probabilities"),
+]
 
 NO_TOOLS = "the model writes text and does not call tools"
-NO_LOGPROBS = "tokens are decoded out of order and have no left-to-right probabilities"
+NO_ALTERNATIVES = "the probabilities of other tokens are not kept"
 NO_PENALTY = "tokens are decoded out of order, so there is no preceding text in which to count them"
 NO_BIAS = "the unmask rule of the recipe chooses tokens and takes no bias"
 NO_STORE = "requests are not stored"
@@ -180,8 +186,8 @@ class ChatRequest(AnswerRequest):
     safety_identifier: Text | None = Field(None, description="Accepted and ignored.")
     prompt_cache_key: Text | None = Field(None, description="Accepted and ignored.")
 
-    logprobs: Off | None = unsupported(NO_LOGPROBS)
-    top_logprobs: Annotated[int, Field(ge=0, le=0)] | None = unsupported(NO_LOGPROBS)
+    logprobs: Annotated[bool, AfterValidator(lambda given: given or None)] | None = Field(None, description=LOGPROBS)
+    top_logprobs: Annotated[int, Field(ge=0, le=0)] | None = unsupported(NO_ALTERNATIVES)
     tools: EmptyList | None = unsupported(NO_TOOLS)
     tool_choice: Literal["none", "auto"] | None = unsupported(NO_TOOLS)
     parallel_tool_calls: bool | None = unsupported(NO_TOOLS)
@@ -206,7 +212,7 @@ class CompletionRequest(AnswerRequest):
 
     best_of: Annotated[int, Field(ge=1, le=1)] | None = unsupported("answers are not ranked; use n")
     echo: Off | None = unsupported("the prompt is not part of the answer")
-    logprobs: Off | None = unsupported(NO_LOGPROBS)
+    logprobs: NumLogprobs | None = Field(None, description=LOGPROBS)
     suffix: Literal[""] | None = unsupported("nothing can follow the answer")
 
 
@@ -294,20 +300,46 @@ class ResponseChoice(BaseModel):
     """The fields that chat and completion choices share."""
 
     index: int
-    logprobs: None = None
     finish_reason: FinishReason
     lastword: AnswerDetails
+
+
+class TokenLogprob(BaseModel):
+    """A token of a chat answer and its log-probability; null if the forward pass that decoded it is unknown."""
+
+    token: str
+    logprob: float | None
+    bytes: list[int]
+    top_logprobs: EmptyList = []
+
+
+class ChatLogprobs(BaseModel):
+    """The log-probabilities of a chat answer."""
+
+    content: list[TokenLogprob]
+    refusal: None = None
+
+
+class CompletionLogprobs(BaseModel):
+    """The log-probabilities of a completion; `top_logprobs` has the decoded tokens only."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float | None]] | None
+    text_offset: list[int]
 
 
 class ChatChoice(ResponseChoice):
     """An entry of `choices` in a chat response."""
 
+    logprobs: ChatLogprobs | None = None
     message: AssistantMessage
 
 
 class CompletionChoice(ResponseChoice):
     """An entry of `choices` in a completion response."""
 
+    logprobs: CompletionLogprobs | None = None
     text: str
 
 

@@ -100,6 +100,7 @@ class ServerRequest:
     stop: tuple[str, ...] = ()  # the text ends before the first of these strings
     timeout: float | None = None  # seconds from submission to the last token; None: no deadline
     stream_frames: bool = False  # stream the canvas after each pass instead of text
+    logprobs: bool = False  # record the log-probability of every token
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +114,7 @@ class RequestFinished:
     stop_reason: str | None  # the stop string that ended the text
     seconds_queued: float
     seconds_decoding: float
+    logprobs: list[tuple[str, float | None]] | None = None  # of each token: its text and log-probability
 
 
 # The events of an answer in order: its plan, then pieces of text or a frame per pass, then RequestFinished.

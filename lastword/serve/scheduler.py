@@ -167,9 +167,16 @@ class DecodeSession(RequestQueue):
     """A running batch of one resolved recipe, for prompts of up to `max_prompt_tokens` tokens."""
 
     def __init__(
-        self, model: MaskPredictor, recipe: Recipe, *, max_batch_size: int, prompt_tokens: int, pool_tokens: int | None
+        self,
+        model: MaskPredictor,
+        recipe: Recipe,
+        *,
+        max_batch_size: int,
+        prompt_tokens: int,
+        pool_tokens: int | None,
+        uses_graphs: bool,
     ) -> None:
-        self.recipe, self.max_batch_size = recipe, max_batch_size
+        self.recipe, self.max_batch_size, self.uses_graphs = recipe, max_batch_size, uses_graphs
         self.max_prompt_tokens = max(MIN_PROMPT_TOKENS, 1 << (prompt_tokens - 1).bit_length())
         self.row_seconds = 0.0  # the sum over its passes of seconds per row; sessions take turns by it
         self.running: set[int] = set()  # ids of requests, including those added since the last step
@@ -181,7 +188,7 @@ class DecodeSession(RequestQueue):
             self,
             max_batch_size=max_batch_size,
             max_prompt_tokens=self.max_prompt_tokens,
-            use_cuda_graphs=True,
+            use_cuda_graphs=uses_graphs,
             pool_tokens=pool_tokens,
         )
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapp
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
-from itertools import groupby, takewhile
+from itertools import accumulate, groupby, takewhile
 from typing import Any, Protocol, TypeVar
 
 from lastword.decoding.sampling import Sampling, check_seed
@@ -186,6 +186,7 @@ def to_server_requests(body: AnswerBody, model: MaskPredictor, settings: ServerS
             stop=tuple(body.stop or ()),
             timeout=body.timeout or settings.timeout,
             stream_frames=bool(body.diffusing),
+            logprobs=body.logprobs is not None,
         )
         for answer in range(num_answers)
     ]
@@ -224,12 +225,13 @@ def choose_recipe(body: RecipeFields, settings: ServerSettings) -> Recipe:
         with errors_of_field("length"):
             recipe = replace(recipe, length=from_data("length", body.length))
     top_p = None if body.top_p == 1 else body.top_p  # clients send 1, which has no effect, by default
-    given: dict[str, Any] = {"temperature": body.temperature, "top_k": body.top_k, "top_p": top_p}
+    temperature = recipe.sampling.temperature if body.temperature is None else body.temperature
+    # At temperature 0, `with_sampling` removes the filters, which have no effect.
+    given: dict[str, Any] = {"temperature": temperature, "top_k": body.top_k, "top_p": top_p}
     for name, value in given.items():
         with errors_of_field(name):
             Sampling(**{"temperature": 1.0} | ({} if value is None else {name: value}))
-    last = next((name for name in ("top_p", "top_k") if given[name] is not None), "temperature")
-    with errors_of_field(last):
+    with errors_of_field("temperature"):
         return recipe.with_sampling(**given)
 
 
@@ -327,7 +329,10 @@ class ResponseBuilder:
         read = sum(len(request.prompt_ids) for request in self._requests[:: self._body.n or 1])
         details = [answer_details(*pair) for pair in zip(self._requests, answers)]
         texts = [] if self._body.stream else [answer.text for answer in answers]
-        return response_body(self._head, texts, details, read, written)
+        body = response_body(self._head, texts, details, read, written)
+        for choice, answer in zip(body["choices"], answers):
+            choice["logprobs"] = self._logprobs(answer)
+        return body
 
     def chunk(self, index: int, event: RequestEvent) -> dict[str, Any]:
         """Return the chunk for an event of the answer `index`."""
@@ -338,10 +343,28 @@ class ResponseBuilder:
             return self._chunk(index, event)
         if isinstance(event, Frame):
             return self._frame_chunk(index, event)
-        ending = _ending(answer_details(self._requests[index], event))
+        ending = _ending(answer_details(self._requests[index], event)) | {"logprobs": self._logprobs(event)}
         if not self._body.diffusing:
             return self._chunk(index, None, **ending)
         return self._chunk(index, event.text, **ending) | _diffusion_meta(event.text, 1.0)
+
+    def _logprobs(self, answer: RequestFinished) -> dict[str, Any] | None:
+        """Return the log-probabilities of all tokens in OpenAI's format, or None if they were not requested."""
+        if answer.logprobs is None:
+            return None
+        if self._is_chat:
+            content = [
+                {"token": text, "logprob": value, "bytes": [*text.encode(errors="replace")], "top_logprobs": []}
+                for text, value in answer.logprobs
+            ]
+            return {"content": content, "refusal": None}
+        tokens = [text for text, _ in answer.logprobs]
+        return {
+            "tokens": tokens,
+            "token_logprobs": [value for _, value in answer.logprobs],
+            "top_logprobs": [{text: value} for text, value in answer.logprobs] if self._body.logprobs else None,
+            "text_offset": [*accumulate(map(len, tokens), initial=0)][:-1],
+        }
 
     def _frame_chunk(self, index: int, frame: Frame) -> dict[str, Any]:
         text, share = render_canvas(frame, self._model)

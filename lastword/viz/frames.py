@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -143,6 +144,13 @@ class RowTrace:
             tokens_computed=tokens_computed,
             end=end,
         )
+
+    def logprobs(self, count: int) -> list[tuple[str, float | None]]:
+        """Return the text and the log-probability of the first `count` tokens; None if it is unknown."""
+        slots = (self._slots or [])[:count]
+        # OpenAI's number for a probability of 0 is -9999.
+        values = [value and min(0.0, math.log(value)) if value != 0 else -9999.0 for *_, value in slots]
+        return [*zip(self._texts([token for token, *_ in slots]), values)]
 
     def _texts(self, answer: list[int]) -> list[str]:
         """Return a text per token; a character made of several tokens belongs to the first of them."""

@@ -121,6 +121,10 @@ def test_sampling_of_the_request_replaces_that_of_the_recipe(toy):
     assert completion(toy, temperature=0, top_p=0.8).recipe.sampling == Sampling()
     assert completion(toy, temperature=0.5, top_k=3).recipe.sampling == Sampling(temperature=0.5, top_k=3)
     assert completion(toy, temperature=0, top_k=3).recipe.sampling == Sampling()
+    assert completion(toy, top_p=0.8, top_k=3).recipe == completion(toy).recipe  # the recipe is greedy
+    drawn = completion(toy, recipe={"sampling": {"score": "draw"}}, top_p=0.8)
+    assert drawn.recipe.sampling == Sampling(score="draw", top_p=0.8)
+    assert completion(toy, **sampled, top_p=0.5).recipe.sampling == Sampling(0.7, 0.5, 5)
     assert completion(toy, **sampled, top_k=3, temperature=2).recipe.sampling == Sampling(2.0, 0.9, 3)
 
 
