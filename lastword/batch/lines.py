@@ -18,7 +18,7 @@ from lastword.io.schema import STRICT, Count, LongText, Seed, Share, SlotCount, 
 from lastword.prompts import prompts_in_chat, tokenize_prompts, validate_prompts
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
-from lastword.serve.protocol import MaxTokens, PartOrRecipe, StopTexts
+from lastword.serve.protocol import Limit, MaxTokens, PartOrRecipe, StopTexts, Temperature, TopP
 from lastword.serve.serving import choose_recipe
 from lastword.serve.settings import ServerSettings
 from lastword.validation import MAX_SLOTS
@@ -33,9 +33,9 @@ class PlainLine(PromptLine):
     seed: Seed | None = None
     max_new_tokens: MaxTokens | None = None
     max_tokens: MaxTokens | None = None  # OpenAI's name of max_new_tokens
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: Annotated[int, Field(ge=1)] | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    top_k: Limit | None = None
     stop: StopTexts | None = None
     recipe: PartOrRecipe | None = None
     length: PartOrRecipe | None = None

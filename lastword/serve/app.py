@@ -374,7 +374,11 @@ def create_app(
     def openapi() -> dict[str, Any]:
         document = FastAPI.openapi(app)
         for kind in BODIES.values():
-            document["components"]["schemas"][kind.__name__]["properties"]["model"]["enum"] = [name]
+            fields = document["components"]["schemas"][kind.__name__]["properties"]
+            fields["model"]["enum"] = [name]
+            for field, limit in {"n": settings.max_choices, "timeout": settings.timeout}.items():
+                if field in fields:
+                    fields[field]["anyOf"][0]["maximum"] = limit
         return document
 
     app.include_router(api)

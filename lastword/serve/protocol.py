@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from annotated_types import Predicate
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, WrapValidator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
-from lastword.io.schema import STRICT, LongText, Seed, Text, first_error
+from lastword.io.schema import STRICT, LongText, PositiveSlots, Seed, Text, first_error
 from lastword.prompts import is_batch
 from lastword.serve.request import InvalidRequestError
-from lastword.validation import MAX_COUNT, MAX_SLOTS, short_repr
+from lastword.validation import MAX_COUNT, MAX_NUMBER, MAX_SLOTS, MIN_TEMPERATURE, short_repr
 
 NOT_SUPPORTED = "Not supported: "
 
@@ -43,19 +43,36 @@ StopTexts = Annotated[
     AfterValidator(lambda stop: [stop] if isinstance(stop, str) else stop),
     _explain(f"give a text, or a list of at most {MAX_STOPS} texts, none of them empty"),
 ]
+
+
+def _whole(value: Any) -> Any:
+    """Return a float without fraction as an int, also in a list: 5.0 is an integer in JSON Schema."""
+    if isinstance(value, list) and float in set(map(type, value)):
+        return [_whole(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = BeforeValidator(_whole)
+PromptText = Annotated[LongText, Field(min_length=1)]
 # fail_fast: a body can hold a million items, and only the first error is reported.
-Ids = Annotated[list[int], Field(min_length=1, max_length=MAX_SLOTS, fail_fast=True)]
 Items = Field(min_length=1, fail_fast=True)
+Ids = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=MAX_SLOTS, fail_fast=True), Whole]
 Prompts = Annotated[
-    LongText | Annotated[list[LongText], Items] | Ids | Annotated[list[Ids], Items],
+    PromptText | Annotated[list[PromptText], Items] | Ids | Annotated[list[Ids], Items],
     AfterValidator(lambda prompt: prompt if is_batch(prompt) else [prompt]),
-    _explain("give text, a list of texts, a list of token ids, or a list of lists of them"),
+    _explain("give text, a list of texts, a list of token ids, or a list of lists of them, none of them empty"),
 ]
 OnePrompt = Annotated[
-    LongText | Ids, AfterValidator(lambda prompt: [prompt]), _explain("give text, or a list of token ids")
+    PromptText | Ids, AfterValidator(lambda prompt: [prompt]), _explain("give text, or a list of token ids, not empty")
 ]
 PartOrRecipe = Annotated[Text | dict[str, Any], _explain("give a name, or an object with a name and fields")]
-MaxTokens = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+Limit = Annotated[PositiveSlots, Whole]
+MaxTokens = Annotated[int, Field(ge=1, le=MAX_COUNT), Whole]
+Temperature = Annotated[
+    Annotated[float, Field(ge=MIN_TEMPERATURE, le=MAX_NUMBER)] | Annotated[float, Field(ge=0, le=0)],
+    _explain(f"give 0 or a number of at least {MIN_TEMPERATURE:g}"),
+]
+TopP = Annotated[float, Field(gt=0, le=1)]
 Seconds = Annotated[float, Field(gt=0)]
 Quantile = Annotated[float, Field(gt=0, lt=1)]
 MetadataName = Annotated[str, Field(max_length=64)]
@@ -71,7 +88,7 @@ Zero = Annotated[float, Field(ge=0, le=0)]
 Off = Annotated[bool, Predicate(operator.not_), Field(json_schema_extra={"const": False})]
 LOGPROBS = "Return the log-probability of every token of the answer, in the forward pass that decoded it."
 NumLogprobs = Annotated[
-    Off | Annotated[int, Field(ge=0, le=1)],
+    Off | Annotated[int, Field(ge=0, le=1), Whole],
     AfterValidator(lambda given: None if given is False else given),
     _explain("give 0 or 1: only decoded tokens have log-probabilities"),
 ]
@@ -82,6 +99,11 @@ NO_PENALTY = "tokens are decoded out of order, so there is no preceding text in 
 NO_BIAS = "the unmask rule of the recipe chooses tokens and takes no bias"
 NO_STORE = "requests are not stored"
 TEXT_ONLY = "the model reads and writes text"
+
+
+def _given(name: str) -> Any:
+    """Return the JSON schema of an object in which a field is not null."""
+    return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
 
 
 class StrictModel(BaseModel):
@@ -131,15 +153,17 @@ class AnswerRequest(StrictModel):
     """The fields that chat and completion requests share."""
 
     model: Text = Field(description="the name of the model, as listed by /v1/models")
-    n: int | None = Field(None, ge=1, description="Number of answers per prompt.")
+    n: Annotated[int, Field(ge=1), Whole] | None = Field(None, description="Number of answers per prompt.")
     stream: bool | None = Field(None, description="Send text as soon as it is final.")
     stream_options: StreamOptionsBody | None = None
     max_tokens: MaxTokens | None = Field(None, description="Maximum number of tokens; it does not size the canvas.")
     max_new_tokens: MaxTokens | None = Field(None, description="Same as max_tokens.")
-    temperature: float | None = Field(None, description="Default: the recipe's.")
-    top_p: float | None = Field(None, description="1 has no effect.")
-    top_k: Annotated[int, Field(ge=1)] | None = Field(None, description="Needs a temperature above 0.")
-    seed: Seed | None = Field(None, description="Seed of the first answer; each further answer adds one.")
+    temperature: Temperature | None = Field(None, description="Default: the recipe's.")
+    top_p: TopP | None = Field(None, description="1 has no effect.")
+    top_k: Limit | None = Field(None, description="No effect at temperature 0.")
+    seed: Annotated[Seed, Whole] | None = Field(
+        None, description="Seed of the first answer; each further answer adds one."
+    )
     stop: StopTexts | None = Field(None, description="Strings that end the text; they are not part of it.")
     user: Text | None = Field(None, description="Accepted and ignored.")
     metadata: Metadata | None = Field(None, description="Up to 16 texts by name, for the server's JSON access log.")
@@ -187,7 +211,7 @@ class ChatRequest(AnswerRequest):
     prompt_cache_key: Text | None = Field(None, description="Accepted and ignored.")
 
     logprobs: Annotated[bool, AfterValidator(lambda given: given or None)] | None = Field(None, description=LOGPROBS)
-    top_logprobs: Annotated[int, Field(ge=0, le=0)] | None = unsupported(NO_ALTERNATIVES)
+    top_logprobs: Annotated[int, Field(ge=0, le=0), Whole] | None = unsupported(NO_ALTERNATIVES)
     tools: EmptyList | None = unsupported(NO_TOOLS)
     tool_choice: Literal["none", "auto"] | None = unsupported(NO_TOOLS)
     parallel_tool_calls: bool | None = unsupported(NO_TOOLS)
@@ -210,7 +234,7 @@ class CompletionRequest(AnswerRequest):
 
     prompt: Prompts = Field(description="text or token ids, one of them or a list")
 
-    best_of: Annotated[int, Field(ge=1, le=1)] | None = unsupported("answers are not ranked; use n")
+    best_of: Annotated[int, Field(ge=1, le=1), Whole] | None = unsupported("answers are not ranked; use n")
     echo: Off | None = unsupported("the prompt is not part of the answer")
     logprobs: NumLogprobs | None = Field(None, description=LOGPROBS)
     suffix: Literal[""] | None = unsupported("nothing can follow the answer")
@@ -219,10 +243,12 @@ class CompletionRequest(AnswerRequest):
 class LengthsRequest(StrictModel):
     """The body of a request to /v1/lengths, with either a prompt or messages."""
 
+    model_config = STRICT | {"json_schema_extra": {"oneOf": [_given("prompt"), _given("messages")]}}
+
     model: Text | None = Field(None, description="The name of the model; optional.")
     prompt: OnePrompt | None = None
     messages: ChatTurns | None = None
-    limit: Annotated[int, Field(ge=1, le=MAX_SLOTS)] | None = Field(None, description="Number of masks of the probe.")
+    limit: Limit | None = Field(None, description="Number of masks of the probe.")
     ends: Literal["document", "any"] | None = Field(None, description="any: end-of-turn tokens count as well.")
     interpretation: PartOrRecipe | None = Field(None, description="Of the end signal, by name or as JSON.")
     quantiles: Annotated[list[Quantile], Field(max_length=16)] | None = None

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import accumulate, groupby, takewhile
 from typing import Any, Protocol, TypeVar
 
-from lastword.decoding.sampling import Sampling, check_seed
+from lastword.decoding.sampling import check_seed
 from lastword.decoding.step import max_slots
 from lastword.engines.base import compute_dtype, environment
 from lastword.errors import LastwordError, SettingError
@@ -228,9 +228,6 @@ def choose_recipe(body: RecipeFields, settings: ServerSettings) -> Recipe:
     temperature = recipe.sampling.temperature if body.temperature is None else body.temperature
     # At temperature 0, `with_sampling` removes the filters, which have no effect.
     given: dict[str, Any] = {"temperature": temperature, "top_k": body.top_k, "top_p": top_p}
-    for name, value in given.items():
-        with errors_of_field(name):
-            Sampling(**{"temperature": 1.0} | ({} if value is None else {name: value}))
     with errors_of_field("temperature"):
         return recipe.with_sampling(**given)
 

@@ -351,3 +351,15 @@ def test_ids_of_special_tokens_in_a_prompt_of_ids_are_kept(instruct):
     ids = [instruct.ids.end, 71, instruct.ids.turn_ends[0]]
     (request,) = to_server_requests(CompletionRequest(model="x", prompt=ids), instruct, ServerSettings())
     assert [*request.prompt_ids] == ids
+
+
+def test_a_whole_number_may_be_written_with_a_decimal_point(toy):
+    """JSON Schema does not distinguish 5.0 from 5."""
+    whole = {"seed": 951, "n": 2, "max_tokens": 4, "top_k": 3, "prompt": [[1, 2], [3]], "temperature": 1}
+    fractions = {**whole, "seed": 951.0, "n": 2.0, "max_tokens": 4.0, "top_k": 3.0, "prompt": [[1.0, 2.0], [3]]}
+    requests = [
+        to_server_requests(CompletionRequest.model_validate({"model": "x", **body}), toy, ServerSettings())
+        for body in (whole, fractions)
+    ]
+    assert requests[0] == requests[1]
+    assert all(type(request.seed) is type(request.prompt_ids[0]) is int for request in requests[1])
