@@ -18,9 +18,8 @@ from lastword.engines.base import TOO_LONG, GenerationRequest
 from lastword.engines.local import MIN_SLOTS, LocalEngine
 from lastword.errors import EngineError, ExtraError, SettingError, install_command
 from lastword.evaluate.records import Fields
-from lastword.evaluate.run import bos_token
+from lastword.evaluate.run import bos_token, encode_with_special_tokens
 from lastword.evaluate.tasks import Sample
-from lastword.models.base import encode_with_special_tokens
 from lastword.models.load import load
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
@@ -133,7 +132,7 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness has no types
             samples.append(Sample(str(request.task_name), int(request.doc_id), context, stop))
             repetition = counts[request.task_name, request.doc_id]  # each repetition of a sample gets another seed
             counts[request.task_name, request.doc_id] += 1
-            ids = encode_with_special_tokens(self.model.tokenizer, self._bos + context)  # may be a rendered template
+            ids = encode_with_special_tokens(self.model.tokenizer, self._bos + context)
             questions[number] = GenerationRequest(ids, self.seed + request.doc_id + repetition * 2**20)
         texts, engine = [""] * len(samples), LocalEngine(self.model)
         for replies in engine.generate(questions, self.recipe, max_batch_size=self.max_batch_size):

@@ -21,7 +21,7 @@ from lastword.evaluate.journal import Journal
 from lastword.evaluate.records import Answer, Fields, Identity, Record, identity, make_record
 from lastword.evaluate.tasks import Sample, Task
 from lastword.io.schema import MAX_TEXT_LENGTH
-from lastword.models.base import MaskPredictor, TextTokenizer, encode_with_special_tokens
+from lastword.models.base import MaskPredictor, TextTokenizer
 from lastword.models.weights import fingerprint
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
@@ -197,7 +197,7 @@ class PromptLayout:
         if self.tokenizer is None:
             return []
         if isinstance(content, str):
-            return encode_with_special_tokens(self.tokenizer, content)  # as the authors' code does
+            return encode_with_special_tokens(self.tokenizer, content)
         return self.tokenizer.chat(content, continue_last=content[-1]["role"] == "assistant")
 
     def content(self, sample: Sample) -> str | tuple[dict[str, str], ...]:
@@ -206,6 +206,11 @@ class PromptLayout:
             turns = sample.turns or (("user", sample.prompt),)
             return tuple({"role": role, "content": content} for role, content in turns)
         return (bos_token(self.tokenizer) if self.bos else "") + sample.prompt
+
+
+def encode_with_special_tokens(tokenizer: TextTokenizer, text: str) -> list[int]:
+    """Return the ids of a benchmark prompt or a rendered template, in which special tokens are tokens if possible."""
+    return list(getattr(tokenizer, "encode_with_special_tokens", tokenizer.encode)(text))
 
 
 def bos_token(tokenizer: TextTokenizer | None) -> str:

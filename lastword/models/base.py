@@ -150,12 +150,6 @@ def all_columns(tokens: Tensor) -> Tensor:  # [B, L] -> [B, L]
     return torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape)
 
 
-def encode_with_special_tokens(tokenizer: TextTokenizer, text: str) -> list[int]:
-    """Return the ids of a text whose special tokens are encoded as such, if the tokenizer distinguishes them."""
-    ids: list[int] = getattr(tokenizer, "encode_with_special_tokens", tokenizer.encode)(text)
-    return ids
-
-
 def decode_text(tokenizer: TextTokenizer | None, ids: Sequence[int]) -> str:
     """Return the text of ids, or the ids as numbers separated by spaces if the model has no tokenizer."""
     if tokenizer is None:

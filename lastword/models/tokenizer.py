@@ -6,6 +6,7 @@ tokenizer is built as in Qwen2. `encode` adds no special tokens; callers and cha
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import re
@@ -13,7 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -105,7 +106,7 @@ class Tokenizer:
 
     @cached_property
     def _core_copy(self) -> tokenizers.Tokenizer:
-        return tokenizers.Tokenizer.from_str(self.core.to_str())
+        return copy.deepcopy(self.core)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text; bos and eos are not added, and special tokens that it spells are plain text."""
@@ -173,11 +174,8 @@ class Tokenizer:
         mark = MARK
         while mark in text:
             mark += mark
-
-        def with_mark(match: re.Match[str]) -> str:
-            return match[0][0] + mark + match[0][1:]
-
-        marked = [{**message, "content": self._special.sub(with_mark, message["content"])} for message in messages]
+        inserted = partial(self._special.sub, lambda match: match[0][0] + mark + match[0][1:])
+        marked = [{**message, "content": inserted(message["content"])} for message in messages]
         pieces = re.split(f"({self._special.pattern})", self.render(marked, continue_last=continue_last))
         encoders = (self.encode, self.encode_with_special_tokens)  # every second piece is a special token
         return [index for n, piece in enumerate(pieces) for index in encoders[n % 2](piece.replace(mark, ""))]

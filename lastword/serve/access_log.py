@@ -34,33 +34,27 @@ DISCONNECTED = 499  # nginx's status of a request whose client closed the connec
 
 @dataclass
 class RequestRecord:
-    """The facts about an HTTP request that its handlers add to the metrics and to the log."""
+    """The facts about an HTTP request for the metrics and the log; handlers change `request.state.record`."""
 
     id: str
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    finish_reason: str | None = None  # several answers: all different reasons
+    finish_reason: str | None = None  # of the answer that finished last
     error: str | None = None  # the code of the error that was sent
     metadata: Mapping[str, str] | None = None
 
-    @classmethod
-    def of(cls, connection: HTTPConnection) -> RequestRecord:
-        """Return the record of a request."""
-        record: RequestRecord = connection.state.record
-        return record
-
     def observe(self, body: Mapping[str, Any]) -> None:
-        """Record the usage and the finish reasons of a response, or of a chunk of a stream."""
+        """Record the usage and the finish reason of a response, or of a chunk of a stream."""
         if usage := body.get("usage"):
             self.prompt_tokens, self.completion_tokens = usage["prompt_tokens"], usage["completion_tokens"]
-        reasons = [*filter(None, [self.finish_reason, *(choice["finish_reason"] for choice in body["choices"])])]
-        self.finish_reason = ",".join(dict.fromkeys(",".join(reasons).split(","))) or None
+        for choice in body["choices"]:
+            self.finish_reason = choice["finish_reason"] or self.finish_reason
 
 
 def error_response(connection: HTTPConnection, error: Exception) -> JSONResponse:
     """Return the response to an error, in OpenAI's format, and record its code."""
     failure = ServerError.of(error)
-    RequestRecord.of(connection).error = failure.code
+    connection.state.record.error = failure.code
     return JSONResponse(failure.body, failure.kind.status, failure.headers)
 
 

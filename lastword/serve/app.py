@@ -299,7 +299,7 @@ def create_app(
             raise InvalidRequestError(message, "model", "model_not_found")
 
     async def answer(body: AnswerBody, request: Request) -> Response:
-        record = RequestRecord.of(request)
+        record: RequestRecord = request.state.record
         record.metadata = body.metadata
         check_model(body.model)
         chunks = service.answer(body)

@@ -326,46 +326,20 @@ class ResponseChoice(BaseModel):
     """The fields that chat and completion choices share."""
 
     index: int
+    logprobs: dict[str, Any] | None = None  # OpenAI's objects for chats and for completions
     finish_reason: FinishReason
     lastword: AnswerDetails
-
-
-class TokenLogprob(BaseModel):
-    """A token of a chat answer and its log-probability; null if the forward pass that decoded it is unknown."""
-
-    token: str
-    logprob: float | None
-    bytes: list[int]
-    top_logprobs: EmptyList = []
-
-
-class ChatLogprobs(BaseModel):
-    """The log-probabilities of a chat answer."""
-
-    content: list[TokenLogprob]
-    refusal: None = None
-
-
-class CompletionLogprobs(BaseModel):
-    """The log-probabilities of a completion; `top_logprobs` has the decoded tokens only."""
-
-    tokens: list[str]
-    token_logprobs: list[float | None]
-    top_logprobs: list[dict[str, float | None]] | None
-    text_offset: list[int]
 
 
 class ChatChoice(ResponseChoice):
     """An entry of `choices` in a chat response."""
 
-    logprobs: ChatLogprobs | None = None
     message: AssistantMessage
 
 
 class CompletionChoice(ResponseChoice):
     """An entry of `choices` in a completion response."""
 
-    logprobs: CompletionLogprobs | None = None
     text: str
 
 

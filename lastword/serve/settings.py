@@ -80,10 +80,8 @@ class ServerSettings(ServerLimits):
         super().__post_init__()
         for origin in self.allowed_origins:
             if origin != "*" and not re.fullmatch(r"https?://[a-z0-9.\-\[\]:]+", origin):
-                raise SettingError(
-                    f"the origin {origin!r} was given; write it as browsers do, scheme and host in lower case without "
-                    "a path (https://example.org or http://localhost:3000), or * for all websites"
-                )
+                allowed = "scheme and host in lower case (http://localhost:3000), or * for all websites"
+                raise SettingError(f"the origin {origin!r} was given; write {allowed}")
 
 
 @dataclass(frozen=True)
