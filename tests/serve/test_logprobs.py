@@ -3,11 +3,16 @@
 import asyncio
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 import lastword
-from lastword.serve import engine as engine_module
+from lastword.serve import engine as engine_module, scheduler as scheduler_module
+from lastword.serve.metrics import EngineMetrics
+from lastword.serve.scheduler import Scheduler
+from lastword.serve.settings import ServerSettings
 from tests.serve.conftest import chunks_of
 
 COMPLETE, CHAT = "/v1/completions", "/v1/chat/completions"
@@ -124,3 +129,21 @@ def test_on_a_gpu_they_are_known_although_graphs_are_replayed(asgi):
         if number >= 12:
             assert all(token["logprob"] is not None for token in choice["logprobs"]["content"])
     assert len(texts) == 1
+
+
+def test_requests_with_log_probabilities_do_not_join_sessions_that_replay_graphs(monkeypatch):
+    """A replayed pass keeps no logits."""
+
+    started, model = [], SimpleNamespace(device=torch.device("cuda"))
+    monkeypatch.setattr(scheduler_module, "decode_steps", lambda *args, **options: started.append(options))
+    worker = engine_module.DecodeWorker(model, ServerSettings(), Scheduler(), EngineMetrics())
+    recipe = lastword.Recipe()
+
+    def session(logprobs):
+        request = SimpleNamespace(recipe=recipe, logprobs=logprobs)
+        return worker._session_for(SimpleNamespace(request=request, prompt_tokens=3, alone=False))
+
+    plain, recorded = session(False), session(True)
+    assert plain is not recorded
+    assert [options["use_cuda_graphs"] for options in started] == [True, False]
+    assert (session(False), session(True)) == (plain, recorded)
