@@ -7,26 +7,27 @@ import logging
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from threading import RLock, Thread
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 
 from lastword.api import build_generation, default_batch_size, predict_length
 from lastword.decoding.detokenizer import IncrementalDetokenizer
 from lastword.decoding.loop import Step
-from lastword.decoding.running_batch import FinishedRow, ModelProbe, PlannedRequest, plan_lengths
+from lastword.decoding.running_batch import FinishedRow, PlannedRequest, plan_lengths
 from lastword.decoding.sampling import RowGenerators
 from lastword.errors import CheckpointError, LastwordError, SettingError
 from lastword.models.base import MaskPredictor, TextTokenizer
 from lastword.policies.length.policy import Plan
 from lastword.policies.length.survival import Survival
 from lastword.serve.metrics import EngineMetrics
+from lastword.serve.probes import LengthProbe, ProbeQueue
 from lastword.serve.request import (
     REQUEST_ERRORS,
     EventStream,
@@ -87,8 +88,9 @@ class ActiveRequest(QueuedRequest):
 class DecodeWorker:
     """The unfinished requests of an engine and their sessions; only the engine's thread calls `run_pass`.
 
-    New requests of one recipe are probed in one batch, the scheduler chooses which waiting requests get free rows,
-    and each forward pass is run for the session that has used the least time per row.
+    Length probes get a share of the time. New requests of one recipe are probed in one batch, the scheduler chooses
+    which waiting requests get free rows, and each forward pass is run for the session that has used the least time per
+    row.
     """
 
     def __init__(
@@ -98,32 +100,45 @@ class DecodeWorker:
         self._metrics = metrics
         self.max_batch_size = settings.max_batch_size  # halved when memory runs out
         self.estimator = WorkEstimator()
-        self.requests: dict[int, ActiveRequest] = {}  # all unfinished requests by id
+        self.requests: dict[int, ActiveRequest] = {}  # all unfinished answers by id
+        self._probe_queue = ProbeQueue(model, metrics)
         self._sessions: list[DecodeSession] = []
         self._longest_prompt = 1
 
-    def add(self, request: ActiveRequest) -> None:
-        """Add a new request, which the next `run_pass` can plan."""
-        self.requests[request.request_id] = request
-        self._metrics.prompt_tokens.inc(request.prompt_tokens)
+    def add(self, request: ActiveRequest | LengthProbe) -> None:
+        """Add a new request, which the next `run_pass` can plan, or a length probe."""
+        if isinstance(request, LengthProbe):
+            self._probe_queue.probes.append(request)
+        else:
+            self.requests[request.request_id] = request
+            self._metrics.prompt_tokens.inc(request.prompt_tokens)
 
     def run_pass(self) -> None:
-        """Plan and admit requests, then run one forward pass of one session."""
+        """Run length probes if it is their turn; plan and admit requests, then run one forward pass of one session."""
         self._drop_cancelled()
+        self._probe_queue.run_batch(self._probe_rows, has_answers=bool(self.requests))
+        started = time.monotonic()
         self._plan()
         self._admit()
         self._metrics.running.set(self.num_running)
-        self._metrics.waiting.set(len(self.requests) - self.num_running)
+        self._metrics.waiting.set(self.num_unfinished - self.num_running)
         self._metrics.max_batch_size.set(self.max_batch_size)
         self._step()
+        self._probe_queue.answer_seconds_due -= time.monotonic() - started
 
     def refuse_all(self) -> None:
-        """End every unfinished request with an error, and close all sessions."""
+        """End every unfinished request and length probe with an error, and close all sessions."""
+        self._probe_queue.end(math.inf, ServerError("the server stopped; use another one", "draining"))
         for request in list(self.requests.values()):
             message = "the server stopped before the answer was complete; try again later"
             self._end(request, "refused", ServerError(message, "draining"))
         for session in self._sessions:
             session.close()
+
+    @property
+    def num_unfinished(self) -> int:
+        """Number of unfinished answers and length probes."""
+        return len(self.requests) + len(self._probe_queue.probes)
 
     @property
     def num_running(self) -> int:
@@ -132,14 +147,15 @@ class DecodeWorker:
 
     def load(self) -> EngineLoad:
         """Return the current load; any thread may call this."""
-        running = self.num_running
-        requests, seconds, tokens = list(self.requests.values()), 0.0, 0.0
-        for active in requests:
+        running, unfinished = self.num_running, self.num_unfinished
+        seconds, tokens = self._probe_queue.load()
+        for active in list(self.requests.values()):
             recipe, predicted = active.request.recipe, active.predicted
             width = active.prompt_tokens + predicted.slots
-            seconds += self.estimator.seconds(recipe, predicted.tokens, active.passes_taken)
+            row_seconds = self.estimator.seconds(recipe, predicted.tokens, active.passes_taken)
+            seconds += row_seconds / self.max_batch_size
             tokens += self.estimator.remaining_tokens(recipe, predicted.tokens, width, active.tokens_computed)
-        return EngineLoad(running, len(requests) - running, seconds / self.max_batch_size, tokens)
+        return EngineLoad(running, max(0, unfinished - running), seconds, tokens)
 
     def _drop_cancelled(self) -> None:
         """End requests of cancelled streams and requests past their deadline."""
@@ -154,9 +170,14 @@ class DecodeWorker:
     def _plan(self) -> None:
         """Probe the new requests that have the recipe of the oldest one, in one batch of limited size."""
         new = [active for active in self.requests.values() if active.planned is None]
-        if new:
-            limit = self._settings.max_batch_size if self._sessions else default_batch_size(self._model)
-            self._probe([active for active in new if active.request.recipe == new[0].request.recipe][:limit])
+        alike = [active for active in new if active.request.recipe == new[0].request.recipe]
+        if alike:
+            self._probe(alike[: self._probe_rows])
+
+    @property
+    def _probe_rows(self) -> int:
+        """Maximum number of prompts in a batch of probes."""
+        return self._settings.max_batch_size if self._sessions else default_batch_size(self._model)
 
     def _probe(self, batch: list[ActiveRequest]) -> None:
         """Plan requests of one recipe with one batch of probes, or one by one if the batch fails."""
@@ -420,13 +441,6 @@ class Lifecycle(ABC):
             raise ServerError("the server is stopping; use another one, or try again later", "draining")
 
 
-class LengthProbe(NamedTuple):
-    """A request for a length distribution: its future result, and the function that predicts it."""
-
-    result: Future[LengthDistribution]
-    predict: Callable[[], LengthDistribution]
-
-
 class ServerEngine(Lifecycle):
     """A model and a decoding thread; the event loop submits requests and reads their event streams."""
 
@@ -449,8 +463,8 @@ class ServerEngine(Lifecycle):
 
     @property
     def num_unfinished(self) -> int:
-        """The number of requests that are running or waiting."""
-        return len(self._worker.requests) + self._inbox.qsize()
+        """The number of answers and length probes that are running or waiting."""
+        return self._worker.num_unfinished + self._inbox.qsize()
 
     def load(self) -> EngineLoad:
         """Return the current load, including requests that the thread has not received yet."""
@@ -493,8 +507,8 @@ class ServerEngine(Lifecycle):
     ) -> LengthDistribution:
         """Return the length distribution of a validated prompt from one probe, as `lastword.predict_length` does."""
         survival = Survival(limit=limit, ends=ends, interpretation=interpretation)
-        prompt = torch.tensor(prompt_ids)
-        probe = LengthProbe(Future(), lambda: survival.lengths(ModelProbe(self.model, [prompt])).row(0))
+        deadline = time.monotonic() + self.settings.timeout
+        probe = LengthProbe(torch.tensor(prompt_ids), survival, deadline, Future())
         with self._lock:
             self._check_capacity(1)
             self._inbox.put(probe)
@@ -509,7 +523,7 @@ class ServerEngine(Lifecycle):
             raise SettingError(f"{count} answers were requested at once; this server has room for {room}")
         if unfinished + count > queue_size + self._worker.max_batch_size:
             seconds = self.load().seconds
-            message = f"{unfinished} answers are unfinished and at most {queue_size} may wait; try again"
+            message = f"{unfinished} requests are unfinished and at most {queue_size} may wait; try again"
             raise ServerError(f"{message} in {seconds:.0f} seconds", "overloaded", retry_after=max(1, round(seconds)))
 
     def _run(self) -> None:
@@ -531,25 +545,9 @@ class ServerEngine(Lifecycle):
             self._worker.refuse_all()
 
     def _receive(self) -> None:
-        """Move new requests from the inbox to the `DecodeWorker`; wait up to IDLE_SECONDS if it has none.
-
-        Only one length probe is run between two passes, so that probes do not delay running answers.
-        """
-        seconds = 0.0 if self._worker.requests else IDLE_SECONDS
+        """Move new requests from the inbox to the `DecodeWorker`; wait up to IDLE_SECONDS if it has none."""
+        seconds = 0.0 if self._worker.num_unfinished else IDLE_SECONDS
         with suppress(Empty):
             while True:
-                item = self._inbox.get(timeout=seconds)
+                self._worker.add(self._inbox.get(timeout=seconds))
                 seconds = 0.0
-                if isinstance(item, ActiveRequest):
-                    self._worker.add(item)
-                elif item.result.set_running_or_notify_cancel():
-                    self._probe(item)
-                    return
-
-    def _probe(self, probe: LengthProbe) -> None:
-        try:
-            if self.state == "stopped":
-                raise ServerError("the server stopped; use another one", "draining")
-            probe.result.set_result(probe.predict())
-        except Exception as error:
-            probe.result.set_exception(error)
