@@ -311,6 +311,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "scale-limits": scale_tables.page_limits,
     "scaling": scaling.kept,
     "serving-order": partial(order.table, order.PAGE_OVERTAKING),
+    "serving-deadlines-simulated": order.deadline_table,
     "serving": lambda: serving_tables(SERVING),
     "hostile": lambda: hostile.table(hostile.read(HOSTILE)),
     "routing": lambda: routing_table(read_serving(SERVING / f"{ROUTING}.json")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--mix", nargs="+", default=[f"{name}={n}" for name, n in MIX.items()], help="recipes and weights")
     add("--families", nargs="+", default=[*BENCHMARKS], choices=BENCHMARKS)
     add("--prompts", type=int, default=60, help="different prompts per family")
+    add("--timeout", type=float, help="seconds per request; those that take longer are counted as expired")
     add("--share", type=float, help="Poisson arrivals at this share of the throughput of a closed loop of `predicted`")
     add("--http", action="store_true", help="over HTTP, with the server in a separate process")
     add("--check", type=int, default=20, help="answers per arm that are also decoded alone")
@@ -97,6 +99,8 @@ def _line(options: argparse.Namespace, model: Any, name: str, arrivals: Arrivals
             model, options.requests, mix=mix, families=options.families, prompts=options.prompts, seed=options.seed
         )
         requests = requests_of(arm, requests)
+    if options.timeout is not None:
+        requests = [replace(request, job=replace(request.job, timeout=options.timeout)) for request in requests]
     if options.http:
         with served(options.model, name, limits, torch.get_num_threads()) as server:
             return asyncio.run(over_http(name, server, model, requests, arrivals, options.check))
@@ -110,6 +114,8 @@ def _settings(options: argparse.Namespace, rate: float | None) -> dict[str, Any]
     }  # fmt: skip
     if rate is not None:
         settings |= {"share": options.share, "requests_per_second": rate}
+    if options.timeout is not None:
+        settings["timeout"] = options.timeout
     if options.shape is not None:
         return settings | {
             "predicted": options.predicted,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from benchmarks.serving.load import LoadRequest
 from lastword.serve.engine import ServerEngine
-from lastword.serve.request import RequestFinished, ServerRequest
+from lastword.serve.request import RequestFinished, ServerError, ServerRequest
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class ClientReply:
     seconds: float  # from the request to the end
     first: float | None  # from the request to the first committed text
     decoding: float  # seconds in the running batch
+    expired: bool = False  # not answered before the deadline
 
 
 Send = Callable[[LoadRequest], Awaitable[ClientReply]]
@@ -37,13 +38,18 @@ async def send_to_engine(engine: ServerEngine, request: LoadRequest) -> ClientRe
     start, first, texts = time.monotonic(), None, list[str]()
     events = engine.submit([request.job]).events()
     answer: RequestFinished | None = None
-    async for _, event in events:
-        if isinstance(event, str):
-            first = first or time.monotonic() - start
-            texts.append(event)
-        if isinstance(event, RequestFinished):
-            assert answer is None, "a request has two answers"
-            answer = event
+    try:
+        async for _, event in events:
+            if isinstance(event, str):
+                first = first or time.monotonic() - start
+                texts.append(event)
+            if isinstance(event, RequestFinished):
+                assert answer is None, "a request has two answers"
+                answer = event
+    except ServerError as error:
+        if error.code != "deadline_exceeded":
+            raise
+        return ClientReply(request, "", 0, None, 0, 0, 0, time.monotonic() - start, first, 0.0, expired=True)
     assert answer is not None, "a request has no answer"
     assert answer.text == "".join(texts), "the streamed text differs from the answer"
     generation = answer.generation

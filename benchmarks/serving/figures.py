@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import correlation, fmean, quantiles
 from typing import Any, Literal
@@ -16,6 +16,8 @@ from lastword.errors import SettingError
 from lastword.io.schema import Count, Share, Text, read_json_object, validate
 
 ROUTING = "routing"  # the record of `python -m benchmarks.serving.routing`
+DEADLINES = "deadlines"  # the record of arms with a timeout
+LENGTH_CLIENTS = "lengths"  # the record of `python -m benchmarks.serving.lengths`
 # Records whose forward passes and tokens are wrong: the replay of a CUDA graph counted as one forward pass.
 MISCOUNTED = ("llada-8b-h200",)
 
@@ -56,6 +58,9 @@ class Line(RecordPart):
     resident_200: Figure | None = None  # MB after a fifth of the answers
     resident_end: Figure | None = None
     correlations: dict[Text, Correlation] = _renamed("correlations", "told")  # by recipe
+    maximum: Figure | None = None  # seconds of a request; older records do not have it
+    expired: Count | None = None  # requests that were not answered before their deadline
+    probes_per_second: Figure | None = None  # of clients that repeat length probes
 
 
 class Record(RecordPart):
@@ -147,6 +152,8 @@ def line_of(
         resident_200=None if resident is None else resident[0] / 2**20,
         resident_end=None if resident is None else resident[1] / 2**20,
         correlations=correlations(replies),
+        maximum=max(latencies),
+        expired=sum(reply.expired for reply in replies),
     )
 
 
@@ -180,20 +187,30 @@ def _latencies(line: Line) -> str:
 
 def page_table(name: str, record: Record) -> str:
     """Return the results of a record as docs/measured/serving.md shows them."""
-    settings = record.settings
+    settings, timeout = record.settings, record.settings.get("timeout")
     batch_size = settings.get("batch_size", settings.get("slots"))  # older records have `slots`
     load = f"recipes {settings['mix']}" if "mix" in settings else "replayed lengths"
     counted = name not in MISCOUNTED
+    columns: list[tuple[str, Callable[[Line], float | None]]] = []
+    if timeout is not None:
+        load += f", a timeout of {timeout:g} seconds"
+        columns += [("maximum", lambda line: line.maximum), ("expired", lambda line: line.expired)]
+    if name == LENGTH_CLIENTS:
+        columns += [("maximum", lambda line: line.maximum), ("probes/s", lambda line: line.probes_per_second)]
+    elif counted:
+        columns += [("forward passes", lambda line: line.forward_passes)]
+        columns += [("tokens computed", lambda line: line.tokens_computed)]
     rows = [
         f"**{record.model}**, {record.hardware}, {record.dtype}: {settings['requests']} requests from "
         f"{settings['clients']} clients in a closed loop, batches of {batch_size}, {load}.",
         "",
         "| arm | mean, s | p50 | p95 | p99 | first text, p50 | useful tokens/s |"
-        + (" forward passes | tokens computed |" if counted else ""),
-        "|---|" + "---:|" * (8 if counted else 6),
+        + "".join(f" {title} |" for title, _ in columns),
+        "|---|" + "---:|" * (6 + len(columns)),
     ]
     for line in record.lines:
-        cells = [f"{count:,.0f}" for count in (line.forward_passes, line.tokens_computed) if count and counted]
+        values = [value(line) for _, value in columns]
+        cells = ["" if value is None else f"{value:,.0f}" for value in values]
         rows.append(f"| {' | '.join([line.arm, _latencies(line), *cells])} |")
     return "\n".join(rows)
 
@@ -210,5 +227,5 @@ def routing_table(record: Record) -> str:
 
 def page_tables(folder: Path) -> str:
     """Return the tables of all kept runs."""
-    paths = [path for path in sorted(folder.glob("*.json")) if path.stem != ROUTING]
+    paths = [path for path in sorted(folder.glob("*.json")) if path.stem not in (ROUTING, DEADLINES, LENGTH_CLIENTS)]
     return "\n\n".join(page_table(path.stem, read(path)) for path in paths)

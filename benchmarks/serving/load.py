@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +36,9 @@ ARMS = {
     "batches": Arm("static batches, shortest predicted request first", Scheduler(refills=False)),
     # Without predicted lengths a batch cannot group requests of similar length.
     "batches-fcfs": Arm("static batches, first come, first served", Scheduler(overtaking=0.0, refills=False)),
+    "without-deadlines": Arm(
+        "predicted, with an order that ignores deadlines", Scheduler(max_delay=math.inf, headroom=0.0)
+    ),
     "fcfs": Arm("first come, first served", Scheduler(overtaking=0.0)),
 }
 

@@ -130,7 +130,8 @@ def complete(replies: Sequence[ClientReply], requests: Sequence[LoadRequest]) ->
 
 def equal_alone(model: MaskPredictor, replies: Sequence[ClientReply], check: int) -> tuple[int, int]:
     """Decode `check` evenly chosen requests alone; return their number and the number of equal answers."""
-    ordered = sorted(replies, key=lambda reply: reply.request.number)
+    answered = [reply for reply in replies if not reply.expired]
+    ordered = sorted(answered, key=lambda reply: reply.request.number)
     chosen = [ordered[at * len(ordered) // check] for at in range(min(check, len(ordered)))]
     texts: dict[ServerRequest, str | None] = {}
     for reply in chosen:

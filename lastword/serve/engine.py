@@ -72,10 +72,6 @@ class ActiveRequest(QueuedRequest):
     def prompt_tokens(self) -> int:
         return len(self.request.prompt_ids)
 
-    @property
-    def deadline(self) -> float:
-        return math.inf if self.request.timeout is None else self.arrived + self.request.timeout
-
     def reserve(self) -> None:
         """Reset to the waiting state, and reserve tokens for the prompt and the predicted answer."""
         self.session, self.overtaken, self.reserved_tokens = None, 0, self.prompt_tokens + self.predicted.slots
@@ -221,14 +217,17 @@ class DecodeWorker:
         planned = [active for active in self.requests.values() if active.planned is not None]
         running = [active for active in planned if active.session is not None]
         waiting = [active for active in planned if active.session is None]
-        if running and not self._scheduler.refills:
+        if not waiting or len(running) >= self.max_batch_size or (running and not self._scheduler.refills):
             return
-        for active in waiting:  # estimates change while requests wait
-            active.predicted_seconds = self.estimator.seconds(active.request.recipe, active.predicted.tokens)
+        for active in planned:  # estimates change while requests wait
+            taken = active.passes_taken if active.session is not None else 0
+            active.predicted_seconds = self.estimator.seconds(active.request.recipe, active.predicted.tokens, taken)
         budget = self._settings.max_reserved_tokens or self.max_batch_size * self._model.max_seq_len
+        fitting = budget * len(planned) // sum(active.reserved_tokens for active in planned)
+        rows, now = max(1, min(self.max_batch_size, fitting)), time.monotonic()
         while waiting and len(running) < self.max_batch_size:
             free = budget - sum(active.reserved_tokens for active in running)
-            chosen = self._scheduler.next_request(waiting, free, batch_is_empty=not running)
+            chosen = self._scheduler.next_request(waiting, running, free, rows=rows, now=now)
             if chosen is None:
                 return
             waiting.remove(chosen)
@@ -285,11 +284,12 @@ class DecodeWorker:
         except Exception as error:
             self._restart(session, rows, error)
             return
-        seconds = time.monotonic() - started
-        session.row_seconds += seconds / len(rows)
+        ended = time.monotonic()
+        session.row_seconds += (ended - started) / len(rows)
         if step is not None:
-            self._count(step, rows, seconds)
+            self._count(step, rows, ended - started, ended - session.last_pass)
             self._publish(step)
+        session.last_pass = ended
 
     def _restart(self, session: DecodeSession, rows: list[ActiveRequest], error: Exception) -> None:
         """Restart the rows of a failed pass, each in a batch of one; end a row that failed alone with an error.
@@ -310,8 +310,11 @@ class DecodeWorker:
                 active.alone = active.alone or not out_of_memory or len(rows) == 1
                 active.reserve()
 
-    def _count(self, step: Step, rows: list[ActiveRequest], seconds: float) -> None:
-        """Count the passes of a step (several if it replayed a graph), and their tokens without and with padding."""
+    def _count(self, step: Step, rows: list[ActiveRequest], seconds: float, interval: float) -> None:
+        """Count the passes of a step (several if it replayed a graph), and their tokens without and with padding.
+
+        The step took `seconds` and ended `interval` seconds after the previous step of its session.
+        """
         computed = dict(zip(step.request_ids, step.cost.tokens_computed.tolist()))
         passes = dict(zip(step.request_ids, step.cost.forward_passes.tolist()))
         horizons = dict(zip(step.request_ids, step.canvas.horizon.tolist()))
@@ -325,7 +328,7 @@ class DecodeWorker:
         for active in rows:
             active.tokens_computed = computed[active.request_id]
             active.passes_taken = passes[active.request_id]
-        self.estimator.observe_pass(seconds / num_passes)
+        self.estimator.observe_pass(rows[0].request.recipe, seconds / num_passes, interval / num_passes)
         self._metrics.count_passes(num_passes, sum(taken), tokens, padded, seconds)
 
     def _publish(self, step: Step) -> None:
@@ -492,6 +495,7 @@ class ServerEngine(Lifecycle):
                     now,
                     predicted_seconds=0.0,
                     reserved_tokens=0,
+                    deadline=math.inf if request.timeout is None else now + request.timeout,
                     request_id=self._num_requests,
                     request=request,
                     index=index,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
@@ -90,14 +92,16 @@ class WorkEstimator:
     """
 
     passes_per_token: RecipeAverages = field(default_factory=RecipeAverages)
+    pass_intervals: RecipeAverages = field(default_factory=RecipeAverages)  # seconds from pass to pass of a row
     cost_ratio: RecipeAverages = field(default_factory=RecipeAverages)  # computed tokens divided by `uncached_tokens`
-    pass_seconds: float = 0.0
+    mean_interval: float = 0.0  # for recipes without an average
     shortest_pass: float = 0.0  # minimum seconds of recent passes
 
-    def observe_pass(self, seconds: float) -> None:
-        """Update the average and the minimum seconds per pass."""
-        average = self.pass_seconds or seconds
-        self.pass_seconds = average + LEARNING_RATE * (seconds - average)
+    def observe_pass(self, recipe: Recipe, seconds: float, interval: float) -> None:
+        """Update the minimum seconds of a pass, and the average seconds between two passes of a session."""
+        average = self.mean_interval or interval
+        self.mean_interval = average + LEARNING_RATE * (interval - average)
+        self.pass_intervals.observe(recipe, interval)
         self.shortest_pass = min(seconds, SHORTEST_PASS_GROWTH * (self.shortest_pass or seconds))
 
     def observe_answer(self, recipe: Recipe, predicted: PredictedWork, prompt_tokens: int, cost: TokenCost) -> None:
@@ -110,7 +114,7 @@ class WorkEstimator:
         """Estimate the remaining seconds of an answer of `tokens` tokens after `passes_taken` passes."""
         passes = self.passes_per_token[recipe] * tokens
         remaining = max(passes - passes_taken, 1.0) if passes_taken else passes
-        return remaining * (self.pass_seconds or DEFAULT_PASS_SECONDS)
+        return remaining * self.pass_intervals.get(recipe, self.mean_interval or DEFAULT_PASS_SECONDS)
 
     def remaining_tokens(self, recipe: Recipe, tokens: float, width: int, computed: int) -> float:
         """Estimate the tokens still to be computed for an answer: at least one uncached pass, `width`."""
@@ -127,8 +131,9 @@ class QueuedRequest:
     """A request that waits to join the running batch."""
 
     arrived: float  # monotonic clock, in seconds
-    predicted_seconds: float
+    predicted_seconds: float  # in a full batch; of a running request, the remaining seconds
     reserved_tokens: int
+    deadline: float = field(default=math.inf, kw_only=True)  # monotonic clock, in seconds
     overtaken: int = field(default=0, init=False)  # how often later requests started first
 
 
@@ -137,30 +142,66 @@ Request = TypeVar("Request", bound=QueuedRequest)
 
 @dataclass(frozen=True)
 class Scheduler:
-    """A scheduler that starts the shortest predicted request first, with ageing.
+    """A scheduler that starts the shortest predicted request first, with ageing, and keeps deadlines.
 
-    Requests are ordered by arrival time plus `overtaking` times their predicted seconds. A request that is shorter
-    by d seconds can overtake only those that arrived up to `overtaking` * d seconds earlier, so none starves.
+    Requests are ordered by arrival time plus `overtaking` times their predicted seconds, but at most `max_delay` of
+    their timeout. A request that is shorter by d seconds can overtake only those that arrived up to `overtaking` * d
+    seconds earlier, so none starves.
+
+    A request starts before earlier ones only if these would still be finished before their deadlines in order of
+    arrival, even if the predicted seconds of all requests were multiplied by `headroom`. So no request expires that
+    would be answered in order of arrival, unless the predictions are too short by more than this factor.
     """
 
     overtaking: float = 8.0  # 0: first come, first served
+    max_delay: float = 0.25  # share of the time from arrival to the deadline
+    headroom: float = 2.0  # 0: deadlines do not limit overtaking
     refills: bool = True  # False: no row is refilled until the whole batch is finished
 
-    def next_request(self, waiting: Sequence[Request], free_tokens: int, *, batch_is_empty: bool) -> Request | None:
+    def next_request(
+        self,
+        waiting: Sequence[Request],
+        running: Sequence[QueuedRequest],
+        free_tokens: int,
+        *,
+        rows: int = 1,
+        now: float = 0.0,
+    ) -> Request | None:
         """Return the request that starts next, or None if it has to wait for more free tokens.
 
-        A request that does not fit into `free_tokens` is overtaken by later ones at most `MAX_OVERTAKEN` times. If the
-        batch is empty, the first request starts regardless of its size.
+        `rows` is the number of rows of a full batch. A request that does not fit into `free_tokens` is overtaken by
+        later ones at most `MAX_OVERTAKEN` times. If no request is running, the first one starts regardless of its size.
         """
-        order = sorted(waiting, key=lambda item: item.arrived + self.overtaking * item.predicted_seconds)
+        order = sorted(self._can_start(waiting, running, rows, now), key=self._priority)
         for index, request in enumerate(order):
-            if request.reserved_tokens <= free_tokens or (batch_is_empty and index == 0):
+            if request.reserved_tokens <= free_tokens or (not running and index == 0):
                 for earlier in order[:index]:
                     earlier.overtaken += 1
                 return request
             if request.overtaken >= MAX_OVERTAKEN:
                 return None
         return None
+
+    def _priority(self, request: QueuedRequest) -> float:
+        delay = self.overtaking * request.predicted_seconds
+        return request.arrived + min(delay, self.max_delay * (request.deadline - request.arrived))
+
+    def _can_start(
+        self, waiting: Sequence[Request], running: Sequence[QueuedRequest], rows: int, now: float
+    ) -> list[Request]:
+        """Return the requests that can start now without making an earlier one miss its deadline.
+
+        In order of arrival, a request ends after the predicted seconds of all requests before it, divided by the number
+        of rows, and its predicted seconds. What then remains until its deadline is its slack.
+        """
+        ahead, slack, allowed = sum(request.predicted_seconds for request in running), math.inf, list[Request]()
+        for request in sorted(waiting, key=lambda request: request.arrived):
+            seconds = request.predicted_seconds
+            if self.headroom * seconds / rows <= slack:
+                allowed.append(request)
+            slack = min(slack, request.deadline - now - self.headroom * (ahead / rows + seconds))
+            ahead += seconds
+        return allowed
 
 
 class DecodeSession(RequestQueue):
@@ -179,6 +220,7 @@ class DecodeSession(RequestQueue):
         self.recipe, self.max_batch_size, self.uses_graphs = recipe, max_batch_size, uses_graphs
         self.max_prompt_tokens = max(MIN_PROMPT_TOKENS, 1 << (prompt_tokens - 1).bit_length())
         self.row_seconds = 0.0  # the sum over its passes of seconds per row; sessions take turns by it
+        self.last_pass = time.monotonic()  # end of the last pass, or the start of the session
         self.running: set[int] = set()  # ids of requests, including those added since the last step
         self._added: list[PlannedRequest] = []
         self._removed: set[int] = set()

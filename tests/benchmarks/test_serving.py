@@ -56,6 +56,41 @@ def test_overtaking_reduces_the_mean_latency_and_its_bound_the_maximum():
     assert maximum[8.0] < 0.7 * maximum[1e6]
 
 
+def expired(outcomes):
+    return [number for number, outcome in enumerate(outcomes) if not outcome.answered]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("run", [order.closed_loop, order.overload])
+def test_deadlines_keep_requests_from_expiring_that_are_answered_in_order_of_arrival(run, seed):
+    """Predictions are wrong by 30%; longer requests than predicted may expire in any order."""
+    first_come, without, with_deadlines = (run(scheduler, seed) for scheduler in order.ORDERS.values())
+    assert not set(expired(with_deadlines)) - set(expired(first_come))
+    assert len(expired(without)) > len(expired(first_come))
+
+
+def test_a_long_answer_among_short_ones_does_not_starve():
+    first_come, without, with_deadlines = (
+        [order.long_answer(scheduler, seed)[0] for seed in range(8)] for scheduler in order.ORDERS.values()
+    )
+    for fair, unfair, bounded in zip(first_come, without, with_deadlines, strict=True):
+        assert fair.waited <= bounded.waited <= max(fair.waited, order.TIMEOUT / 4) + 100
+        assert bounded.answered
+        assert bounded.waited <= unfair.waited or not unfair.answered
+    assert not all(outcome.answered for outcome in without)
+
+
+def test_clients_of_a_closed_loop_wait_for_their_answers():
+    jobs = order.draw_jobs(40, 4, 1.0, timeout=1000.0)
+    outcomes = order.simulate(jobs, 4, Scheduler(overtaking=0.0), clients=4)
+    assert [outcome.waited for outcome in outcomes] == [0.0] * 40
+    assert [outcome.seconds for outcome in outcomes] == pytest.approx([job.seconds for job in jobs])
+    late = [job._replace(timeout=job.seconds / 2) for job in jobs]
+    outcomes = order.simulate(late, 4, Scheduler(), clients=4)
+    assert expired(outcomes) == [*range(40)]
+    assert [outcome.seconds for outcome in outcomes] == pytest.approx([job.timeout for job in late])
+
+
 def test_a_job_does_not_wait_if_a_slot_is_free():
     latencies = order.latencies(order.draw_jobs(200, 16, 0.05), 16, Scheduler())
     assert max(latencies) < 0.01 * 8 * 256 + 1e-6
@@ -96,7 +131,7 @@ def test_lengths_are_replayed_for_random_weights():
 def test_the_page_shows_the_latencies_of_every_kept_arm():
     """Forward passes and tokens of one record were counted wrongly, so its tables do not show them."""
     parts = page_tables(RECORDS).split("\n\n")  # pairs of a sentence and a table
-    paths = [path for path in sorted(RECORDS.glob("*.json")) if path.stem != "routing"]
+    paths = [path for path in sorted(RECORDS.glob("*.json")) if path.stem not in ("routing", "deadlines", "lengths")]
     assert len(parts) == 2 * len(paths)
     for path, sentence, text in zip(paths, parts[::2], parts[1::2], strict=True):
         record = read(path)

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import math
 import weakref
 from dataclasses import dataclass, replace
 
@@ -16,6 +17,7 @@ from lastword.policies.unmask.rule import MostConfident, UnmaskRule
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.serve.request import RequestFinished, ServerError, ServerRequest
+from lastword.serve.scheduler import Scheduler
 from lastword.survival.interpretation import Auto
 from lastword.viz.frames import Frame
 from tests.serve.helpers import (
@@ -161,6 +163,41 @@ def test_a_deadline_that_passes_frees_the_row():
     text, passes = run(decode())
     assert text == alone(TOY, other)
     assert passes <= 8 + 1
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "is_in_time"),
+    [
+        (Scheduler(headroom=0.0), True),
+        (Scheduler(max_delay=math.inf), True),
+        (Scheduler(max_delay=math.inf, headroom=0.0), False),
+    ],
+    ids=["ageing", "headroom", "neither"],
+)
+def test_a_long_request_is_answered_before_its_deadline_among_short_ones(scheduler, is_in_time):
+    """Four clients send short requests one after the other; in order of arrival, the long one takes half a second."""
+    long = request_of("xyz", replace(CAREFUL, length=lastword.Fixed(64)), timeout=2.0)
+    short = request_of("m", replace(CAREFUL, length=lastword.Fixed(2)), timeout=10.0)
+
+    async def decode():
+        async with engine_of(Misbehaving(pause=0.004), scheduler, max_batch_size=1) as engine:
+            await engine.submit([short] * 8).answers()  # the engine measures the time of a pass
+
+            is_answered = asyncio.Event()
+
+            async def loop():
+                while not is_answered.is_set():
+                    await outcome(engine.submit([short]))
+
+            clients = [asyncio.ensure_future(loop()) for _ in range(4)]
+            await until(lambda: engine.num_unfinished == 4)
+            text = await outcome(engine.submit([long]))
+            is_answered.set()
+            await asyncio.gather(*clients)
+            return text
+
+    text = run(decode())
+    assert (text == alone(TOY, long)) if is_in_time else (text == "deadline_exceeded")
 
 
 def test_a_full_queue_refuses_all_answers_of_a_request_or_none():

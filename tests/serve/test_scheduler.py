@@ -33,14 +33,17 @@ class Named(QueuedRequest):
     name: str
 
 
-def waiting(name, arrived=0.0, seconds=1.0, tokens=10):
-    return Named(arrived, seconds, tokens, name)
+def waiting(name, arrived=0.0, seconds=1.0, tokens=10, timeout=math.inf):
+    return Named(arrived, seconds, tokens, name, deadline=arrived + timeout)
 
 
-def order(waiting, scheduler=Scheduler(), free=100, empty=False):
+RUNNING = waiting("running", seconds=0.0)
+
+
+def order(waiting, scheduler=Scheduler(), free=100, running=(RUNNING,), **state):
     """Return the names in the order in which they start, each removed before the next is chosen."""
     left, names = list(waiting), []
-    while left and (chosen := scheduler.next_request(left, free, batch_is_empty=empty)):
+    while left and (chosen := scheduler.next_request(left, running, free, **state)):
         left.remove(chosen)
         names.append(chosen.name)
     return names
@@ -73,7 +76,80 @@ def test_a_request_that_does_not_fit_is_overtaken_a_limited_number_of_times():
 def test_the_first_request_starts_in_an_empty_batch_whatever_it_needs():
     wide = waiting("wide", tokens=500)
     assert order([wide], free=20) == []
-    assert order([wide], free=20, empty=True) == ["wide"]
+    assert order([wide], free=20, running=()) == ["wide"]
+
+
+@pytest.mark.parametrize(
+    ("timeout", "arrival", "names"),
+    [
+        (600.0, 109.0, "sl"),  # a quarter of the timeout, less 8 times 5 seconds
+        (600.0, 111.0, "ls"),
+        (1e4, 700.0, "sl"),
+        (1e4, 800.0, "ls"),  # arrived 8 times the difference later
+    ],
+)
+def test_ageing_is_bounded_by_a_share_of_the_timeout(timeout, arrival, names):
+    requests = [waiting("l", seconds=100.0, timeout=timeout), waiting("s", arrival, 5.0, timeout=timeout)]
+    assert order(requests, now=0.0) == [*names]
+
+
+@pytest.mark.parametrize(
+    ("now", "running", "rows", "names"),
+    [
+        (0.0, 0.0, 1, "sl"),
+        (38.0, 0.0, 1, "sl"),  # twice the 10 and 1 seconds of both still fit into 60 seconds
+        (38.1, 0.0, 1, "ls"),
+        (20.0, 8.0, 1, "sl"),
+        (20.0, 11.0, 1, "ls"),  # the running request ends before
+        (20.0, 20.0, 2, "ls"),
+        (20.0, 20.0, 4, "sl"),  # the other rows are free earlier
+        (39.0, 0.0, 2, "sl"),  # two rows: the short one delays the long one by half its time
+        (70.0, 0.0, 1, "ls"),  # past the deadline: in order of arrival
+    ],
+)
+def test_a_request_that_needs_the_rest_of_its_time_is_not_overtaken(now, running, rows, names):
+    requests = [waiting("l", seconds=10.0, timeout=60.0), waiting("s", 1.0, 1.0, timeout=60.0)]
+    scheduler = Scheduler(max_delay=1.0)
+    assert order(requests, scheduler, running=[waiting("r", seconds=running)], rows=rows, now=now) == [*names]
+
+
+def test_deadlines_are_kept_for_requests_in_the_middle_of_the_queue():
+    """`b` would be answered in time after `a`, but not after `a` and `c`."""
+    requests = [waiting("a", 0.0, 9.0), waiting("b", 0.1, 8.0, timeout=35.0), waiting("c", 0.2, 1.0)]
+    assert order(requests) == ["b", "c", "a"]
+    assert order(requests, Scheduler(headroom=0.0)) == ["c", "b", "a"]
+
+
+def finished(jobs, scheduler):
+    """Return when each job ends with one row; the predictions are exact."""
+    arriving, queue, ends, clock = sorted(jobs), [], {}, 0.0
+    while arriving or queue:
+        if not queue:
+            clock = max(clock, arriving[0][0])
+        while arriving and arriving[0][0] <= clock:
+            at, seconds, timeout, name = arriving.pop(0)
+            queue.append(waiting(name, at, seconds, timeout=timeout))
+        chosen = scheduler.next_request(queue, (), 100, now=clock)
+        queue.remove(chosen)
+        clock += chosen.predicted_seconds
+        ends[chosen.name] = clock
+    return ends
+
+
+@given(
+    jobs=st.lists(st.tuples(st.integers(0, 100), st.integers(1, 30), st.integers(0, 200)), min_size=2, max_size=25),
+    headroom=st.sampled_from([1.0, 2.0]),
+    max_delay=st.sampled_from([0.25, math.inf]),
+)
+@settings(max_examples=200, deadline=None)
+def test_no_request_expires_that_is_answered_in_order_of_arrival(jobs, headroom, max_delay):
+    """Every deadline is met in order of arrival, by a margin that differs from request to request."""
+    without = [(float(at), float(seconds), math.inf, name) for name, (at, seconds, _) in enumerate(jobs)]
+    in_order, margins = finished(without, Scheduler(overtaking=0.0)), [margin for *_, margin in jobs]
+    jobs = [(at, seconds, in_order[name] - at + margins[name], name) for at, seconds, _, name in without]
+    ends = finished(jobs, Scheduler(headroom=headroom, max_delay=max_delay))
+    for at, _, timeout, name in jobs:
+        assert ends[name] <= at + timeout + 1e-6
 
 
 @given(
@@ -97,7 +173,7 @@ def test_no_request_starves(jobs, overtaking, rows):
         running = [row for row in running if row[0] > clock]
         while len(running) < rows:
             free = budget - sum(row[1] for row in running)
-            chosen = scheduler.next_request(queue, free, batch_is_empty=not running)
+            chosen = scheduler.next_request(queue, [RUNNING] * len(running), free)
             if chosen is None:
                 break
             queue.remove(chosen)
@@ -183,23 +259,28 @@ def test_estimates_follow_passes_and_answers():
     assert estimator.seconds(recipe, 100.0) == 100 * DEFAULT_PASS_SECONDS
     assert estimator.shortest_pass == 0.0  # no deadline is refused before the first pass
     for _ in range(200):
-        estimator.observe_pass(0.02)
+        estimator.observe_pass(recipe, 0.01, 0.02)
         estimator.observe_answer(recipe, TEN, 10, TokenCost(20, 300, 0))
     assert estimator.seconds(recipe, 100.0) == pytest.approx(4.0, rel=0.01)
     assert estimator.remaining_tokens(recipe, 10.0, 20, 100) == pytest.approx(200.0)
     for _ in range(200):
-        estimator.observe_pass(0.04)
+        estimator.observe_pass(recipe, 0.01, 0.04)  # the session takes turns with others
     assert estimator.seconds(recipe, 100.0) == pytest.approx(8.0, rel=0.01)
-    assert estimator.seconds(Recipe.named("fast"), 100.0) == pytest.approx(4.0, rel=0.01)  # one per token
+    assert estimator.seconds(recipe, 100.0, 150) == pytest.approx(2.0, rel=0.01)
+    fast = Recipe.named("fast")
+    assert estimator.seconds(fast, 100.0) == pytest.approx(4.0, rel=0.01)  # one pass per token, of all recipes
+    estimator.observe_pass(fast, 0.01, 0.1)
+    assert estimator.seconds(fast, 100.0) == pytest.approx(10.0, rel=0.01)
+    assert estimator.seconds(recipe, 100.0) == pytest.approx(8.0, rel=0.01)
 
 
 def test_the_shortest_pass_is_forgotten_slowly():
-    estimator = WorkEstimator()
-    estimator.observe_pass(0.01)
-    estimator.observe_pass(0.05)
+    estimator, recipe = WorkEstimator(), Recipe()
+    estimator.observe_pass(recipe, 0.01, 0.01)
+    estimator.observe_pass(recipe, 0.05, 0.05)
     assert estimator.shortest_pass == pytest.approx(0.0102)
     for _ in range(math.ceil(math.log(5, 1.02))):
-        estimator.observe_pass(0.05)
+        estimator.observe_pass(recipe, 0.05, 0.05)
     assert estimator.shortest_pass == 0.05
 
 
