@@ -11,8 +11,9 @@ import pickle
 import platform
 import signal
 import socket
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -217,7 +218,8 @@ def connect(ray: Any, address: str | None) -> bool:
     if address not in (None, "auto", "local"):
         _check_reachable(str(address))
     try:
-        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
+        with private_files():
+            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
     except Exception as error:  # Ray raises many types
         raise EngineError(
             f"cannot connect to a Ray cluster (address {name}): {error_text(error)}. Start one with `ray start "
@@ -225,6 +227,16 @@ def connect(ray: Any, address: str | None) -> bool:
             "everywhere; a cluster with tokens needs RAY_AUTH_MODE=token and the same token here"
         ) from error
     return True
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """Make files that are created in the block readable by this user only, such as the token of a new Ray cluster."""
+    umask = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(umask)
 
 
 def _check_reachable(address: str) -> None:

@@ -45,6 +45,8 @@ from lastword.viz.frames import RowTrace, confidences
 
 IDLE_SECONDS = 0.05  # longest wait for a request before the drain deadline is checked
 WARMUP_SLOTS = 32  # number of masks in the warm-up probe
+STALL_SECONDS = 60.0  # a pass that takes longer has stalled, if it also takes ...
+STALL_FACTOR = 20  # ... this many times the longest pass so far
 
 log = logging.getLogger("lastword.serve")
 
@@ -462,12 +464,18 @@ class ServerEngine(Lifecycle):
         self._worker = DecodeWorker(model, settings, scheduler, self.metrics)
         self._inbox: SimpleQueue[ActiveRequest | LengthProbe] = SimpleQueue()
         self._num_requests = 0
+        self._pass_started, self._longest_pass = math.inf, 0.0  # monotonic clock, and seconds
         self._thread = Thread(target=self._run, name="lastword-engine", daemon=True)
 
     @property
     def num_unfinished(self) -> int:
         """The number of answers and length probes that are running or waiting."""
         return self._worker.num_unfinished + self._inbox.qsize()
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the current pass takes so much longer than all earlier ones that it is likely to hang."""
+        return time.monotonic() - self._pass_started > max(STALL_SECONDS, STALL_FACTOR * self._longest_pass)
 
     def load(self) -> EngineLoad:
         """Return the current load, including requests that the thread has not received yet."""
@@ -533,16 +541,20 @@ class ServerEngine(Lifecycle):
     def _run(self) -> None:
         """Receive requests and run passes until the engine is drained; this is the thread's function."""
         try:
-            limit = min(WARMUP_SLOTS, self.model.default_max_new_tokens)
+            started, limit = time.monotonic(), min(WARMUP_SLOTS, self.model.default_max_new_tokens)
             predict_length(self.model, [self.model.ids.end], limit=limit)
+            self._longest_pass = time.monotonic() - started
             self._enter("ready")
             while time.monotonic() < self._drain_deadline and (self.state == "ready" or self.num_unfinished):
+                self._pass_started = time.monotonic()
                 self._receive()
                 self._worker.run_pass()
+                self._longest_pass = max(self._longest_pass, time.monotonic() - self._pass_started)
         except BaseException as error:
             self.fault = error
             log.exception("the engine stopped")
         finally:
+            self._pass_started = math.inf
             self._enter("stopped")  # from now on, `submit` raises an error
             while not self._inbox.empty():
                 self._receive()

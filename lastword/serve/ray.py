@@ -19,7 +19,7 @@ from ray.exceptions import RayError, RayTaskError, TaskCancelledError
 from ray.serve.exceptions import RayServeException
 
 from lastword.engines.local import ModelSource
-from lastword.engines.workers import connect
+from lastword.engines.workers import connect, private_files
 from lastword.errors import ExtraError, LastwordError, SettingError
 from lastword.serve.app import Server
 from lastword.serve.engine import Lifecycle, ServerEngine
@@ -41,7 +41,9 @@ POLICY = "lastword.serve.routing:AutoscalingPolicy"
 MAX_TRIES = 3  # replicas that a request is sent to at most
 MAX_CONSTRUCTOR_TRIES = 2  # per replica
 SPARE_REQUESTS = 32  # per replica, above its queue size, so that the replica itself refuses them
-HEALTH_SECONDS = 2.0  # between two health checks of a replica
+HEALTH_SECONDS = 1.0  # between two health checks of a replica
+HEALTH_TIMEOUT = 2.0  # seconds; Ray replaces a replica after three failed checks, so after 7 seconds
+KILL_UNHEALTHY = {"RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1"}  # by default, Ray waits for its unfinished requests
 POLL_SECONDS = 0.2  # between two checks of a deadline or of the deployment
 STATUS_SECONDS = 2.0  # for all replicas to report their status
 
@@ -97,9 +99,10 @@ class ServeReplica:
         return {LOAD_METRIC: self._engine.load().seconds}
 
     def check_health(self) -> None:
-        """Raise RuntimeError if the engine failed, so that Ray replaces this replica."""
-        if self._engine.fault is not None:
-            raise RuntimeError("the engine stopped") from self._engine.fault
+        """Raise RuntimeError if the engine failed or hangs, so that Ray replaces this replica."""
+        if self._engine.fault is not None or self._engine.is_stalled:
+            reason = "hangs in a forward pass" if self._engine.fault is None else "stopped"
+            raise RuntimeError(f"the engine {reason}") from self._engine.fault
 
 
 def failure_reason(status: Any) -> str:
@@ -229,7 +232,8 @@ class ReplicatedService(Lifecycle):
 
     def _wait_for_replicas(self) -> Any:
         """Deploy the replicas and return a handle once the minimum number is ready; None if the server stops."""
-        serve.start(proxy_location="Disabled")  # this process listens, not Ray's proxy
+        # This process listens, not Ray's proxy.
+        serve.start(proxy_location="Disabled", controller_options={"runtime_env": {"env_vars": KILL_UNHEALTHY}})
         logging.getLogger("ray.serve").setLevel(logging.WARNING)
         if self.application in serve.status().applications:
             serve.delete(self.application)  # left by a server that was killed
@@ -272,6 +276,7 @@ class ReplicatedService(Lifecycle):
             "graceful_shutdown_timeout_s": settings.timeout,  # a removed replica first finishes its requests
             "graceful_shutdown_wait_loop_s": 0.5,
             "health_check_period_s": HEALTH_SECONDS,
+            "health_check_timeout_s": HEALTH_TIMEOUT,
             "max_constructor_retry_count": MAX_CONSTRUCTOR_TRIES,
             "request_router_config": {
                 "request_router_class": ROUTER,
@@ -308,13 +313,14 @@ def ray_cluster(address: str | None, print_line: Callable[[str], None]) -> Itera
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     try:
         if address is None:
-            ray.init(
-                "local",
-                include_dashboard=False,
-                object_store_memory=OBJECT_STORE_BYTES,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-            )
+            with private_files():
+                ray.init(
+                    "local",
+                    include_dashboard=False,
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                )
         else:
             os.environ.setdefault("RAY_AUTH_MODE", "token")  # clusters use tokens by default
             print_line(f"lastword joins the Ray cluster {address}")

@@ -34,6 +34,20 @@ def test_another_version_of_ray_is_an_error():
         connect(FakeRay(), "auto")
 
 
+def test_files_of_ray_are_private(tmp_path):
+    class Ray(FakeRay):
+        def init(self, **settings):
+            (tmp_path / "auth_token").write_text("secret")
+
+    mask = os.umask(0o022)
+    try:
+        assert connect(Ray(), "local")
+        (tmp_path / "later").write_text("")
+    finally:
+        os.umask(mask)
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("auth_token", "later")] == [0o600, 0o644]
+
+
 @pytest.mark.parametrize("address", ["nowhere", "host:port", "10.0.0.1:", "10.0.0.1:99999"])
 def test_a_malformed_address_is_an_error(address):
     with pytest.raises(EngineError, match="give auto, local, or HOST:PORT"):

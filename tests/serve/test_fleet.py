@@ -145,6 +145,32 @@ def test_a_killed_replica_loses_no_answer_and_changes_none():
         assert victim not in started.replicas()
 
 
+def test_a_frozen_replica_is_replaced_and_its_requests_are_answered_by_another():
+    body = {"model": "toy", "prompt": "abc", "length": "fixed:8"}
+
+    async def freeze(fleet):
+        victim = max(fleet.replicas())
+        async with httpx.AsyncClient(base_url=fleet.url, timeout=60) as client:
+            expected = (await ask(client, body))[0]
+            begun = [asyncio.create_task(ask(client, SLOW)) for _ in range(6)]  # streams in both replicas
+            while (await client.get("/health")).json()["counts"]["working"] < 6:
+                await asyncio.sleep(0.02)
+            os.kill(victim, signal.SIGSTOP)
+            started = time.monotonic()
+            answers = await asyncio.gather(*(ask(client, body) for _ in range(8)))  # retried: nothing was sent yet
+            seconds = time.monotonic() - started
+            return victim, [text for text, *_ in answers], expected, seconds, [(await task)[1] for task in begun]
+
+    with fleet("--replicas", "2") as started:
+        victim, texts, expected, seconds, errors = asyncio.run(asyncio.wait_for(freeze(started), 90))
+        print(f"answered {seconds:.1f} s after a replica froze; errors of streams: {errors}")
+        assert texts == [expected] * 8
+        assert seconds < 12  # 7 seconds, and more on a busy machine
+        assert {*errors} == {None, "replica_lost"}
+        started.wait_until(lambda health: len(started.replicas() - {victim}) == 2)
+        assert victim not in started.replicas()
+
+
 SLOW = {  # about 1,300 forward passes
     "model": "toy",
     "prompt": "abc",

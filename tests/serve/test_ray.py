@@ -3,6 +3,7 @@
 import asyncio
 import random
 import sys
+import threading
 from collections import Counter
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from ray.serve.request_router import PendingRequest, ReplicaID, RunningReplica
 from lastword.cli import main
 from lastword.engines.local import ModelSource
 from lastword.errors import ExtraError, SettingError
+from lastword.recipe.recipe import Recipe
 from lastword.serve import ray as ray_module
 from lastword.serve.app import create_app
 from lastword.serve.engine import ServerEngine
@@ -39,6 +41,8 @@ from lastword.serve.routing import (
 from lastword.serve.scheduler import EngineLoad
 from lastword.serve.serving import ModelService
 from lastword.serve.settings import ReplicaSettings, ServerSettings, parse_replicas
+from tests.serve.conftest import wait_until
+from tests.serve.helpers import MARK, Misbehaving, outcome, request_of
 
 # ---- routing ----
 
@@ -333,8 +337,8 @@ def test_replicas_refuse_what_is_unfinished_after_the_drain_deadline():
 def test_health_and_metrics_of_all_replicas():
     pages = [EngineMetrics(), EngineMetrics()]
     pages[0].outcomes.labels("answered").inc()
-    for outcome in ("answered", "failed"):
-        pages[1].outcomes.labels(outcome).inc()
+    for name in ("answered", "failed"):
+        pages[1].outcomes.labels(name).inc()
     loads = [EngineLoad(2, 1, 1.5, 10.0), EngineLoad(0, 0, 0.0, 0.0)]
     statuses = [ReplicaStatus(name, load, page.text()) for name, load, page in zip(("aa", "bb"), loads, pages)]
 
@@ -409,6 +413,45 @@ def test_the_application_is_the_same_over_replicas(toy):
     assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "length")
     assert lengths.json()["mean"] > 1
     assert models.json()["data"][0]["lastword"]["default_max_new_tokens"] == 64
+
+
+def test_a_replica_whose_forward_pass_hangs_is_unhealthy(monkeypatch):
+    class Hanging(Misbehaving):
+        resumed = threading.Event()
+
+        def act(self, logits, tokens, marked):
+            if marked.any():
+                self.resumed.wait(30)
+            return logits
+
+    monkeypatch.setattr("lastword.serve.engine.STALL_SECONDS", 0.2)
+    replica, model = ServeReplica.__new__(ServeReplica), Hanging()
+
+    def is_healthy():
+        try:
+            replica.check_health()
+        except RuntimeError:
+            return False
+        return True
+
+    async def states():
+        replica._engine = ServerEngine(model, ServerSettings(drain_timeout=5.0))
+        replica._engine.start()
+        reading = asyncio.create_task(outcome(replica._engine.submit([request_of("abc", Recipe.named("fast"))])))
+        states = [is_healthy(), await reading and is_healthy()]
+        await asyncio.sleep(0.5)
+        states.append(is_healthy())  # idle for longer than the limit
+        hanging = asyncio.create_task(outcome(replica._engine.submit([request_of(MARK, Recipe.named("fast"))])))
+        await asyncio.to_thread(wait_until, lambda: not is_healthy(), 20)
+        with pytest.raises(RuntimeError, match="hangs in a forward pass"):
+            replica.check_health()
+        model.resumed.set()
+        await hanging
+        await asyncio.to_thread(wait_until, is_healthy)
+        await replica._engine.stop(0.0)
+        return states
+
+    assert asyncio.run(states()) == [True] * 3
 
 
 # ---- the start ----
