@@ -104,7 +104,7 @@ FOLDERS = (
     RecordFolder("float8.json", "[fp8](float8.md)", _paired, "prompts", "CPU"),
     RecordFolder("probe-cache.json", "[probe cache](probe-cache.md)", _paired, "prompts", "CPU"),
     RecordFolder("bench", "[forward passes](passes.md), [seconds](seconds.md)", _run, "lines"),
-    RecordFolder("serving", "[server](serving.md), [routing](routing.md)", _run, "arms"),
+    RecordFolder("serving", "[server](serving.md)", _run, "arms"),
     RecordFolder("hostile.json", "[server](serving.md#hostile-clients)", _run, "kinds of clients"),
     RecordFolder("scaling", "[workers](scaling.md)", _runs, "runs"),
     RecordFolder("scale.json", "[a thousand replicas](scale.md), simulated", _run, "arms", "CPU"),

@@ -36,7 +36,7 @@ from benchmarks.passes.record import PassLine, PassRecord, read as read_passes
 from benchmarks.probe_cache import PROBE_CACHE
 from benchmarks.scale import table as scale_tables
 from benchmarks.serving import order
-from benchmarks.serving.figures import ROUTING, page_tables as serving_tables, read as read_serving, routing_table
+from benchmarks.serving.figures import page_tables as serving_tables
 from benchmarks.study import RECORDS, fixed_at
 from lastword.evaluate.records import Answer
 from lastword.evaluate.tables import Cost, on_shared_samples, paired_p, recipe_table, total_cost, total_seconds
@@ -314,7 +314,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "serving-deadlines-simulated": order.deadline_table,
     "serving": lambda: serving_tables(SERVING),
     "hostile": lambda: hostile.table(hostile.read(HOSTILE)),
-    "routing": lambda: routing_table(read_serving(SERVING / f"{ROUTING}.json")),
     "records": catalogue.records,
     "models": catalogue.models,
     "training-runs": catalogue.training_runs,

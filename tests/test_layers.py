@@ -34,9 +34,8 @@ EXTRAS = {
     "triton", "uvicorn", "prometheus_client", "starlette", "sse_starlette", "pyarrow",
 }  # fmt: skip
 
-# FastAPI reads the types of routes as their file is run, and Ray wants a child of its router. Who serves
-# imports these, inside of a function.
-ROUTES = {"serve.app", "serve.access_log", "serve.connections", "serve.ray", "serve.routing"}
+# FastAPI reads the types of routes as their file is run. Who serves imports these, inside of a function.
+ROUTES = {"serve.app", "serve.access_log", "serve.connections", "serve.ray"}
 
 # lm-evaluation-harness, which needs `datasets` itself, imports these for the YAML files beside them; nothing here does.
 RUN_BY_OTHERS = {"evaluate.harness_tasks.utils"}

@@ -15,7 +15,6 @@ from lastword.bench import Figure, RecordPart, Setting
 from lastword.errors import SettingError
 from lastword.io.schema import Count, Share, Text, read_json_object, validate
 
-ROUTING = "routing"  # the record of `python -m benchmarks.serving.routing`
 DEADLINES = "deadlines"  # the record of arms with a timeout
 LENGTH_CLIENTS = "lengths"  # the record of `python -m benchmarks.serving.lengths`
 # Records whose forward passes and tokens are wrong: the replay of a CUDA graph counted as one forward pass.
@@ -215,17 +214,7 @@ def page_table(name: str, record: Record) -> str:
     return "\n".join(rows)
 
 
-def routing_table(record: Record) -> str:
-    """Return the latencies of each routing rule as docs/measured/routing.md shows them."""
-    rows = [
-        f"| {line.arm} | {line.requests} | {line.mean:.3g} | {line.p50:.3g} | {line.p95:.3g} | {line.p99:.3g} |"
-        for line in record.lines
-    ]
-    head = "| routing | requests | mean, s | p50 | p95 | p99 |\n|---|" + "---:|" * 5
-    return "\n".join([head, *rows])
-
-
 def page_tables(folder: Path) -> str:
     """Return the tables of all kept runs."""
-    paths = [path for path in sorted(folder.glob("*.json")) if path.stem not in (ROUTING, DEADLINES, LENGTH_CLIENTS)]
+    paths = [path for path in sorted(folder.glob("*.json")) if path.stem not in (DEADLINES, LENGTH_CLIENTS)]
     return "\n\n".join(page_table(path.stem, read(path)) for path in paths)

@@ -43,8 +43,8 @@ class RayOptions:
     ] = None
     cpus: Annotated[float | None, Option(min=0, help="CPUs per replica. Default: 1.")] = None
     gpus: Annotated[float | None, Option(min=0, help="GPUs per replica. Default: 1 if there are any.")] = None
-    routing: Annotated[
-        str | None, Option(help="Routing of requests: predicted (least predicted work) or random. Default: predicted.")
+    http_servers: Annotated[
+        int | None, Option(min=1, help="Number of HTTP processes, which share the port. Default: 1.")
     ] = None
     target_load: Annotated[
         float | None, Option(help="Predicted seconds of work per replica, for autoscaling. Default: 10.")

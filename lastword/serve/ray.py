@@ -1,4 +1,4 @@
-"""The server on a Ray cluster: one HTTP process in front of replicas of a model."""
+"""The server on a Ray cluster: HTTP processes in front of replicas of a model."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import re
+import socket
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager, suppress
@@ -22,27 +23,27 @@ from lastword.engines.local import ModelSource
 from lastword.engines.workers import connect, private_files
 from lastword.errors import ExtraError, LastwordError, SettingError
 from lastword.serve.app import Server
+from lastword.serve.autoscaling import LOAD_METRIC
 from lastword.serve.engine import Lifecycle, ServerEngine
 from lastword.serve.metrics import ReplicaStatus, merge_metrics
 from lastword.serve.protocol import AnswerBody, HealthResponse, LengthsRequest, LengthsResponse, ServedModel
 from lastword.serve.request import ServerError
-from lastword.serve.routing import LOAD_METRIC, REPORT_SECONDS, ReplicaReport
 from lastword.serve.serving import ModelService
-from lastword.serve.settings import ReplicaSettings, ServerSettings
+from lastword.serve.settings import ReplicaSettings, ServerSettings, address_family
 from lastword.version import __version__
 
 log = logging.getLogger("lastword.serve")
 
-MIN_RAY_VERSION = (2, 60)  # the router, policy and broadcast APIs of Ray Serve differ in older versions
+MIN_RAY_VERSION = (2, 60)  # the policy and broadcast APIs of Ray Serve differ in older versions
 OBJECT_STORE_BYTES = 100_000_000  # of a local cluster; only text passes through the store
-DEPLOYMENT = "replica"
-ROUTER = "lastword.serve.routing:LeastLoadedRouter"
-POLICY = "lastword.serve.routing:AutoscalingPolicy"
+DEPLOYMENT, HTTP_DEPLOYMENT = "replica", "http"
+ANY_ADDRESS = ("0.0.0.0", "::")
+POLICY = "lastword.serve.autoscaling:AutoscalingPolicy"
 MAX_TRIES = 3  # replicas that a request is sent to at most
 MAX_CONSTRUCTOR_TRIES = 2  # per replica
 SPARE_REQUESTS = 32  # per replica, above its queue size, so that the replica itself refuses them
-HEALTH_SECONDS = 1.0  # between two health checks of a replica
-HEALTH_TIMEOUT = 2.0  # seconds; Ray replaces a replica after three failed checks, so after 7 seconds
+# Ray replaces a replica after three failed health checks, so 7 seconds after it stopped to respond.
+HEALTH = {"health_check_period_s": 1.0, "health_check_timeout_s": 2.0}
 KILL_UNHEALTHY = {"RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1"}  # by default, Ray waits for its unfinished requests
 POLL_SECONDS = 0.2  # between two checks of a deadline or of the deployment
 STATUS_SECONDS = 2.0  # for all replicas to report their status
@@ -59,8 +60,6 @@ class ServeReplica:
             )
         self._engine = ServerEngine(source.load(), settings)
         self._service = ModelService(self._engine, name)
-        self._requests = 0
-        self._tokens_per_request = 0.0
         self._engine.start()
         while self._engine.state == "starting":
             time.sleep(0.01)
@@ -68,17 +67,13 @@ class ServeReplica:
 
     async def call(self, method: str, *arguments: Any) -> AsyncGenerator[Any, None]:
         """Call a method of the service; yield its items, or its result as the only item."""
-        self._requests += 1
-        try:
-            result = getattr(self._service, method)(*arguments)
-            if not isinstance(result, AsyncGenerator):
-                yield await result
-                return
-            async with aclosing(result):
-                async for item in result:
-                    yield item
-        finally:
-            self._requests -= 1
+        result = getattr(self._service, method)(*arguments)
+        if not isinstance(result, AsyncGenerator):
+            yield await result
+            return
+        async with aclosing(result):
+            async for item in result:
+                yield item
 
     def status(self) -> ReplicaStatus:
         name = serve.get_replica_context().replica_id.unique_id
@@ -86,13 +81,6 @@ class ServeReplica:
 
     def drain(self, seconds: float) -> None:
         self._engine.drain(seconds)
-
-    def record_routing_stats(self) -> dict[str, Any]:
-        """Return a ReplicaReport as a dictionary, which Ray passes to the router."""
-        tokens = self._engine.load().tokens
-        if self._requests:
-            self._tokens_per_request = tokens / self._requests
-        return ReplicaReport(tokens, self._tokens_per_request, self._requests)._asdict()
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """Return the predicted seconds of work, which Ray passes to the autoscaling policy."""
@@ -113,44 +101,24 @@ def failure_reason(status: Any) -> str:
     return (errors or lines or ["Ray gives no reason"])[-1]
 
 
-class ReplicatedService(Lifecycle):
-    """A server backend that runs replicas of a model as a Ray Serve application.
+class ReplicaClient(Lifecycle):
+    """A server backend that sends requests to the replicas of a model, through the handle of their deployment.
 
     An answer depends on its request only, so a request is sent to another replica if its replica dies before anything
     was sent to the client.
     """
 
-    def __init__(self, source: ModelSource, name: str, settings: ServerSettings, replicas: ReplicaSettings) -> None:
+    def __init__(self, settings: ServerSettings, handle: Any = None) -> None:
         super().__init__(settings.drain_timeout)
-        self._source, self._name, self._settings, self._replicas = source, name, settings, replicas
-        self.application = "lastword-" + re.sub(r"[^A-Za-z0-9_-]", "-", name)
-        self._gpus = replicas.gpus or 0.0
-        if replicas.gpus is None and source.device != "cpu":
-            resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
-            self._gpus = 1.0 if resources.get("GPU", 0) > 0 else 0.0
-        self._handle: Any = None
-        self._unfinished = 0  # number of requests
+        self._settings, self._handle = settings, handle  # None: the replicas are not ready
+        self.unfinished = 0  # number of requests
         self._statuses: list[ReplicaStatus] = []  # as last reported
         self._watcher: asyncio.Task[None] | None = None
-
-    def check_room(self) -> None:
-        """Raise SettingError if the cluster is too small for `min_replicas`, even when it is idle."""
-        needs = {"CPU": self._replicas.cpus, "GPU": self._gpus}
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-        room = 0.0
-        for node in nodes:
-            room += min((node.get(kind, 0.0) // need for kind, need in needs.items() if need), default=math.inf)
-        if room < self._replicas.min_replicas:
-            have = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
-            raise SettingError(
-                f"{self._replicas.min_replicas} replicas of {needs['CPU']:g} CPUs and {needs['GPU']:g} GPUs "
-                f"were requested, and the cluster has room for {room:g} ({have:.400}): use fewer --replicas, "
-                "give each less with --cpus or --gpus, or add machines"
-            )
+        if handle is not None:
+            self._enter("ready")
 
     def start(self) -> None:
         self._watcher = asyncio.get_running_loop().create_task(self._watch())
-        Thread(target=self._deploy, name="lastword-deploy", daemon=True).start()
 
     async def stop(self, seconds: float | None = None) -> None:
         self.drain(seconds)
@@ -176,7 +144,7 @@ class ReplicatedService(Lifecycle):
         self._check_accepting()
         if self._handle is None:
             raise ServerError("no replica is ready yet; try again later", "starting")
-        self._unfinished += 1
+        self.unfinished += 1
         try:
             for tries_left in reversed(range(MAX_TRIES)):
                 is_started, items = False, self._handle.options(stream=True).call.remote(method, *arguments)
@@ -197,7 +165,7 @@ class ReplicatedService(Lifecycle):
                 finally:
                     items.cancel()
         finally:
-            self._unfinished -= 1
+            self.unfinished -= 1
 
     async def health(self) -> HealthResponse:
         loads = [status.load for status in await self._replica_statuses()]
@@ -220,6 +188,93 @@ class ReplicatedService(Lifecycle):
                 log.warning("a replica did not report its status within %g seconds", STATUS_SECONDS)
         return self._statuses
 
+    async def _count_unfinished(self) -> int:
+        return self.unfinished
+
+    async def _watch(self) -> None:
+        """Wait until the service is drained; after the deadline, make replicas end unfinished requests."""
+        while self.state != "draining" or (await self._count_unfinished() and time.monotonic() < self._drain_deadline):
+            await asyncio.sleep(POLL_SECONDS)
+        last = time.monotonic() + self._settings.client_timeout
+        if await self._count_unfinished():
+            with suppress(RayError, RayServeException, TimeoutError):
+                await self._handle.broadcast("drain", 0.0).results_async(timeout_s=STATUS_SECONDS)
+        while await self._count_unfinished() and time.monotonic() < last:
+            await asyncio.sleep(POLL_SECONDS)
+        self._enter("stopped")
+
+
+class HttpServer:
+    """A further HTTP process, as a deployment of Ray Serve; it listens on the port of the first one, on its machine."""
+
+    def __init__(self, handle: Any, host: str, port: int, options: dict[str, Any]) -> None:
+        client = self._client = ReplicaClient(options["settings"], handle)
+        server = Server(client, client, host=host, port=port, **options)
+        self._task = asyncio.get_running_loop().create_task(self._serve(server, host, port))
+
+    async def _serve(self, server: Server, host: str, port: int) -> None:
+        """Listen once the application runs, a second after the first process, so that all are ready."""
+        application = serve.get_replica_context().app_name
+        while (await asyncio.to_thread(serve.status)).applications[application].status != "RUNNING":
+            await asyncio.sleep(POLL_SECONDS)
+        await asyncio.sleep(1.0)
+        await server.serve([listen(host, port)])
+
+    def drain(self, seconds: float) -> int:
+        """Drain this process; return its number of unfinished requests."""
+        self._client.drain(seconds)
+        return self._client.unfinished
+
+    def check_health(self) -> None:
+        """Raise RuntimeError if the process does not listen, so that Ray replaces it."""
+        if self._task.done():
+            raise RuntimeError("the HTTP server stopped")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on the port; other processes may listen on it too and share its connections."""
+    return socket.create_server((host, port), family=address_family(host), reuse_port=True)
+
+
+class ReplicatedService(ReplicaClient):
+    """A server backend that deploys replicas of a model as a Ray Serve application, with further HTTP processes."""
+
+    def __init__(
+        self,
+        source: ModelSource,
+        name: str,
+        settings: ServerSettings,
+        replicas: ReplicaSettings,
+        http: tuple[str, int, dict[str, Any]] | None = None,
+    ) -> None:
+        super().__init__(settings)
+        self._source, self._name, self._replicas = source, name, replicas
+        self.application = "lastword-" + re.sub(r"[^A-Za-z0-9_-]", "-", name)
+        self._gpus = replicas.gpus or 0.0
+        if replicas.gpus is None and source.device != "cpu":
+            resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
+            self._gpus = 1.0 if resources.get("GPU", 0) > 0 else 0.0
+        self._http, self._http_handle = http, self._handle  # host, port and options of a Server
+
+    def check_room(self) -> None:
+        """Raise SettingError if the cluster is too small for `min_replicas`, even when it is idle."""
+        needs = {"CPU": self._replicas.cpus, "GPU": self._gpus}
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+        room = 0.0
+        for node in nodes:
+            room += min((node.get(kind, 0.0) // need for kind, need in needs.items() if need), default=math.inf)
+        if room < self._replicas.min_replicas:
+            have = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
+            raise SettingError(
+                f"{self._replicas.min_replicas} replicas of {needs['CPU']:g} CPUs and {needs['GPU']:g} GPUs "
+                f"were requested, and the cluster has room for {room:g} ({have:.400}): use fewer --replicas, "
+                "give each less with --cpus or --gpus, or add machines"
+            )
+
+    def start(self) -> None:
+        super().start()
+        Thread(target=self._deploy, name="lastword-deploy", daemon=True).start()
+
     def _deploy(self) -> None:
         try:
             self._handle = self._wait_for_replicas()
@@ -238,14 +293,23 @@ class ReplicatedService(Lifecycle):
         if self.application in serve.status().applications:
             serve.delete(self.application)  # left by a server that was killed
         deployment = serve.deployment(name=DEPLOYMENT, **self._options())(ServeReplica)
-        replicas = deployment.bind(self._source, self._name, self._settings, __version__)
-        target = serve.RunTarget(replicas, name=self.application, route_prefix=None)
-        (handle,) = serve.run_many([target], wait_for_applications_running=False)
+        application = deployment.bind(self._source, self._name, self._settings, __version__)
+        if self._http is not None and self._replicas.http_servers > 1:
+            actor: dict[str, Any] = {"num_cpus": 0}  # as the first process, which Ray does not count either
+            if self._http[0] not in ANY_ADDRESS:  # other machines do not have the address
+                actor["resources"] = {f"node:{ray.util.get_node_ip_address()}": 0.001}  # type: ignore[no-untyped-call]
+            count: dict[str, Any] = {"num_replicas": self._replicas.http_servers - 1, **HEALTH}
+            deployed = serve.deployment(name=HTTP_DEPLOYMENT, ray_actor_options=actor, **count)(HttpServer)
+            application = deployed.bind(application, *self._http)
+        target = serve.RunTarget(application, name=self.application, route_prefix=None)
+        (root,) = serve.run_many([target], wait_for_applications_running=False)
+        handle = serve.get_deployment_handle(DEPLOYMENT, self.application)
         deadline = time.monotonic() + self._replicas.startup_timeout
         while self.state == "starting":
             status = serve.status().applications[self.application]
             if status.status == "RUNNING":
                 handle.broadcast("status").results()  # starts the router of the handle
+                self._http_handle = root if self._replicas.http_servers > 1 else None
                 return handle
             if status.status in ("DEPLOY_FAILED", "UNHEALTHY"):
                 raise SettingError(f"no replica could be started: {failure_reason(status)}")
@@ -275,28 +339,20 @@ class ReplicatedService(Lifecycle):
             "max_ongoing_requests": settings.max_queue_size + settings.max_batch_size + SPARE_REQUESTS,
             "graceful_shutdown_timeout_s": settings.timeout,  # a removed replica first finishes its requests
             "graceful_shutdown_wait_loop_s": 0.5,
-            "health_check_period_s": HEALTH_SECONDS,
-            "health_check_timeout_s": HEALTH_TIMEOUT,
+            **HEALTH,
             "max_constructor_retry_count": MAX_CONSTRUCTOR_TRIES,
-            "request_router_config": {
-                "request_router_class": ROUTER,
-                "request_router_kwargs": {"routing": replicas.routing},
-                "request_routing_stats_period_s": REPORT_SECONDS,
-            },
             "logging_config": {"enable_access_log": False},
         }
 
-    async def _watch(self) -> None:
-        """Wait until the service is drained; after the deadline, make replicas end unfinished requests."""
-        while time.monotonic() < self._drain_deadline and (self._unfinished or self.state != "draining"):
-            await asyncio.sleep(POLL_SECONDS)
-        if self._unfinished:
-            with suppress(RayError, RayServeException, TimeoutError):
-                await self._handle.broadcast("drain", 0.0).results_async(timeout_s=STATUS_SECONDS)
-        last = time.monotonic() + self._settings.client_timeout
-        while self._unfinished and time.monotonic() < last:
-            await asyncio.sleep(POLL_SECONDS)
-        self._enter("stopped")
+    async def _count_unfinished(self) -> int:
+        """Drain the further HTTP processes if this one is draining; return the unfinished requests of all."""
+        counts: list[Any] = []
+        if self.state == "draining" and self._http_handle is not None:
+            seconds = max(0.0, self._drain_deadline - time.monotonic())
+            with suppress(RayServeException, TimeoutError):
+                broadcast = self._http_handle.broadcast("drain", seconds)
+                counts = await broadcast.results_async(timeout_s=STATUS_SECONDS, return_exceptions=True)
+        return self.unfinished + sum(count for count in counts if isinstance(count, int))
 
 
 @contextmanager
@@ -336,6 +392,8 @@ def serve_on_ray(
     name: str,
     replicas: ReplicaSettings,
     settings: ServerSettings,
+    host: str = "127.0.0.1",
+    port: int = 8000,
     address: str | None = None,
     print_line: Callable[[str], None] = log.info,
     **options: Any,
@@ -345,10 +403,13 @@ def serve_on_ray(
     `options` are passed to `Server`.
     """
     with ray_cluster(address, print_line):
-        service = ReplicatedService(source.with_absolute_paths(), name, settings, replicas)
+        listener = listen(host, port)
+        options |= {"name": name, "settings": settings}
+        http = host, listener.getsockname()[1], options
+        service = ReplicatedService(source.with_absolute_paths(), name, settings, replicas, http)
         service.check_room()
         try:
-            Server(service, service, name=name, settings=settings, print_line=print_line, **options).run()
+            Server(service, service, host=host, print_line=print_line, **options).run([listener])
         finally:
             # A local cluster is stopped with all its applications.
             if address is not None and service.application in serve.status().applications:

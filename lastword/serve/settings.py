@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from errno import EACCES, EADDRINUSE
 from os import strerror
-from socket import AF_INET, AF_INET6, create_server
+from socket import AF_INET, AF_INET6, AddressFamily, create_server
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from typer import Option
@@ -92,10 +92,10 @@ class ReplicaSettings:
     max_replicas: int = _count(1, MAX_REPLICAS)
     cpus: float = checked_field(1.0, check_number, minimum=0)  # logical CPUs per replica, used by Ray for placement
     gpus: float | None = checked_field(None, check_number, minimum=0)  # None: 1 if the cluster has GPUs
-    routing: str = checked_field("predicted", check_choice, "predicted", "random")
     target_load: float = checked_field(10.0, check_number, above=0)  # seconds of predicted work per replica
     upscale_delay: float = _seconds(10.0, minimum=0)  # seconds with too few replicas before one is added
     downscale_delay: float = _seconds(120.0, minimum=0)  # seconds with too many before one is removed
+    http_servers: int = _count(1, MAX_REPLICAS)  # processes that share the port
     startup_timeout: float = _seconds(600.0, above=0)  # until `min_replicas` must be ready
 
     def __post_init__(self) -> None:
@@ -126,7 +126,7 @@ def check_exposed(host: str, keys: Collection[str], without_key: bool) -> None:
 def check_free(host: str, port: int) -> None:
     """Raise SettingError if this process cannot listen on the port."""
     try:
-        create_server((host, port), family=AF_INET6 if ":" in host else AF_INET).close()
+        create_server((host, port), family=address_family(host)).close()
     except OSError as error:
         if error.errno not in (EADDRINUSE, EACCES):
             return  # the server raises other errors when it starts
@@ -134,6 +134,11 @@ def check_free(host: str, port: int) -> None:
             f"cannot listen on port {port} of {host} ({strerror(error.errno)}); give another, such as "
             f"--port {port + 1 if 1024 <= port < 65535 else 8000}, or --port 0 for any free port"
         ) from error
+
+
+def address_family(host: str) -> AddressFamily:
+    """Return the family of an IP address or host name."""
+    return AF_INET6 if ":" in host else AF_INET
 
 
 def allowed_hosts(host: str, keys: Collection[str]) -> set[str]:

@@ -6,7 +6,7 @@ import pytest
 
 import lastword
 from benchmarks.serving import __main__ as serving, order
-from benchmarks.serving.figures import Correlation, page_tables, percentile, r_squared, read, routing_table, table
+from benchmarks.serving.figures import Correlation, page_tables, percentile, r_squared, read, table
 from benchmarks.serving.load import arm_of, make_requests, requests_of
 from benchmarks.serving.run import Arrivals, over_http
 from benchmarks.serving.served import ROOT, served
@@ -131,7 +131,7 @@ def test_lengths_are_replayed_for_random_weights():
 def test_the_page_shows_the_latencies_of_every_kept_arm():
     """Forward passes and tokens of one record were counted wrongly, so its tables do not show them."""
     parts = page_tables(RECORDS).split("\n\n")  # pairs of a sentence and a table
-    paths = [path for path in sorted(RECORDS.glob("*.json")) if path.stem not in ("routing", "deadlines", "lengths")]
+    paths = [path for path in sorted(RECORDS.glob("*.json")) if path.stem not in ("deadlines", "lengths")]
     assert len(parts) == 2 * len(paths)
     for path, sentence, text in zip(paths, parts[::2], parts[1::2], strict=True):
         record = read(path)
@@ -146,15 +146,6 @@ def test_the_page_shows_the_latencies_of_every_kept_arm():
             if is_counted:
                 cells += [f"{line.forward_passes:,}", f"{line.tokens_computed:,.0f}"]
             assert row == f"| {' | '.join(cells)} |"
-
-
-def test_the_routing_table_shows_the_latencies_of_both_rules():
-    record = read(RECORDS / "routing.json")
-    _, _, *rows = routing_table(record).splitlines()
-    assert [line.arm for line in record.lines] == ["predicted", "random"]
-    for line, row in zip(record.lines, rows, strict=True):
-        cells = [f"{value:.3g}" for value in (line.mean, line.p50, line.p95, line.p99)]
-        assert row == f"| {line.arm} | {line.requests} | {' | '.join(cells)} |"
 
 
 def run_over_http(count, clients, batch_size, *, check, threads=1, **load):

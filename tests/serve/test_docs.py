@@ -46,7 +46,7 @@ GENERAL = {
     "import",
     "debug",
 }
-OF_REPLICAS = {"engine", "replicas", "address", "cpus", "gpus", "routing"} | {
+OF_REPLICAS = {"engine", "replicas", "address", "cpus", "gpus", "http-servers"} | {
     "target-load", "upscale-delay", "downscale-delay",
 }  # fmt: skip
 

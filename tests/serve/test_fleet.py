@@ -145,6 +145,16 @@ def test_a_killed_replica_loses_no_answer_and_changes_none():
         assert victim not in started.replicas()
 
 
+def long_stream(pace=0.05):
+    """Return a request with about 64 / pace forward passes."""
+    schedule = {"name": "timesteps", "pace": pace}
+    recipe = {"length": "fixed:64", "unmask": {"name": "coin-flip", "schedule": schedule}}
+    return {"model": "toy", "prompt": "abc", "stream": True, "recipe": recipe}
+
+
+SLOW = long_stream()
+
+
 def test_a_frozen_replica_is_replaced_and_its_requests_are_answered_by_another():
     body = {"model": "toy", "prompt": "abc", "length": "fixed:8"}
 
@@ -171,12 +181,45 @@ def test_a_frozen_replica_is_replaced_and_its_requests_are_answered_by_another()
         assert victim not in started.replicas()
 
 
-SLOW = {  # about 1,300 forward passes
-    "model": "toy",
-    "prompt": "abc",
-    "stream": True,
-    "recipe": {"length": "fixed:64", "unmask": {"name": "coin-flip", "schedule": {"name": "timesteps", "pace": 0.05}}},
-}
+def test_several_http_processes_share_the_port_and_drain_together():
+    def listeners(fleet):
+        """Return the processes that listen on the port of the server."""
+        port = f":{int(fleet.url.rpartition(':')[2]):04X}"
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        sockets = {f"socket:[{row[9]}]" for row in rows if row[1].endswith(port) and row[3] == "0A"}
+        found = set()
+        for number in {fleet.process.pid, *processes_below(fleet.process.pid)}:
+            with contextlib.suppress(OSError):
+                if sockets & {os.readlink(link) for link in Path(f"/proc/{number}/fd").iterdir()}:
+                    found.add(number)
+        return found
+
+    async def answers(fleet):
+        async with httpx.AsyncClient(base_url=fleet.url, timeout=60) as client:
+            slow = [asyncio.create_task(ask(client, SLOW)) for _ in range(8)]  # a connection each
+            while (await client.get("/health")).json()["counts"]["working"] < 8:
+                assert not any(task.done() for task in slow)
+                await asyncio.sleep(0.02)
+            others = listeners(fleet) - {fleet.process.pid}
+            streaming = {port for port in others if established(port)}
+            fleet.process.send_signal(signal.SIGTERM)
+            return others, streaming, await asyncio.gather(*slow)
+
+    def established(process):
+        """Return the number of open sockets to clients of a process."""
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        port = f":{int(started.url.rpartition(':')[2]):04X}"
+        sockets = {f"socket:[{row[9]}]" for row in rows if row[1].endswith(port) and row[3] == "01"}
+        return len(sockets & {os.readlink(link) for link in Path(f"/proc/{process}/fd").iterdir()})
+
+    with fleet("--replicas", "1", "--http-servers", "3", replicas=1) as started:
+        started.wait_until(lambda health: len(listeners(started)) == 3)
+        others, streaming, done = asyncio.run(asyncio.wait_for(answers(started), 60))
+        assert len(others) == 2
+        assert streaming  # 8 connections all reach the first process once in 3 ** 8 runs
+        assert {error for _, error, _ in done} == {None}
+        assert len({text for text, *_ in done}) == 1
+        assert started.process.wait(30) == 0
 
 
 def test_the_server_drains_and_leaves_no_process_behind():

@@ -1,10 +1,8 @@
-"""Replicas on Ray without a cluster: routing, scaling, retries, and errors at the start."""
+"""Replicas on Ray without a cluster: scaling, retries, and errors at the start."""
 
 import asyncio
-import random
 import sys
 import threading
-from collections import Counter
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
@@ -15,9 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 pytest.importorskip("ray")
 
 from ray.exceptions import ActorDiedError, RayTaskError
-from ray.serve._private.common import DeploymentID
 from ray.serve.exceptions import RayServeException
-from ray.serve.request_router import PendingRequest, ReplicaID, RunningReplica
 
 from lastword.cli import main
 from lastword.engines.local import ModelSource
@@ -25,118 +21,17 @@ from lastword.errors import ExtraError, SettingError
 from lastword.recipe.recipe import Recipe
 from lastword.serve import ray as ray_module
 from lastword.serve.app import create_app
+from lastword.serve.autoscaling import LOAD_METRIC, AutoscalingPolicy, desired_replicas
 from lastword.serve.engine import ServerEngine
 from lastword.serve.metrics import EngineMetrics, ReplicaStatus, merge_metrics
 from lastword.serve.protocol import CompletionRequest
 from lastword.serve.ray import MAX_TRIES, ReplicatedService, ServeReplica, failure_reason, ray_cluster
 from lastword.serve.request import ServerError
-from lastword.serve.routing import (
-    LOAD_METRIC,
-    AutoscalingPolicy,
-    LeastLoadedRouter,
-    ReplicaReport,
-    choose_replica,
-    desired_replicas,
-)
 from lastword.serve.scheduler import EngineLoad
 from lastword.serve.serving import ModelService
 from lastword.serve.settings import ReplicaSettings, ServerSettings, parse_replicas
 from tests.serve.conftest import wait_until
 from tests.serve.helpers import MARK, Misbehaving, outcome, request_of
-
-# ---- routing ----
-
-
-def test_the_load_of_a_replica_includes_requests_routed_since_its_report():
-    generator, report = random.Random(0), ReplicaReport(tokens=4.0, tokens_per_request=2.0, requests=2)
-
-    def chosen(other, routed, other_routed):
-        return choose_replica({"a": report, "b": other}, {"a": routed, "b": other_routed}, generator)
-
-    assert chosen(ReplicaReport(5.0, 1.0, 1), 2, 1) == "a"  # 4 and 5 tokens
-    assert chosen(ReplicaReport(5.0, 1.0, 1), 5, 1) == "b"  # 4 + 3 * 2 and 5
-    assert chosen(ReplicaReport(), 2, 1) == "b"  # 4 and 2, the size of the other's requests
-    assert chosen(ReplicaReport(), 2, 3) == "a"
-
-
-def test_power_of_two_choices():
-    generator, reports = random.Random(0), {name: ReplicaReport(float(name)) for name in range(5)}
-    drawn = [choose_replica(reports, Counter(), generator) for _ in range(2000)]
-    assert {*drawn} == {0, 1, 2, 3}  # never the busiest
-    assert drawn.count(0) == pytest.approx(2000 * 2 / 5, rel=0.1)  # whenever it is drawn
-    assert choose_replica({"a": ReplicaReport(1.0)}, Counter(), generator) == "a"
-    equal = [choose_replica({"a": ReplicaReport(), "b": ReplicaReport()}, Counter(), generator) for _ in range(400)]
-    assert 150 < equal.count("a") < 250
-
-
-class Replica(RunningReplica):
-    """A replica without an actor."""
-
-    def __init__(self, name, report=None):
-        self._replica_info = SimpleNamespace(
-            replica_id=ReplicaID(name, DeploymentID("replica", "test")),
-            routing_stats={} if report is None else report._asdict(),
-        )
-
-    @property
-    def name(self):
-        return self.replica_id.unique_id
-
-
-class Router(LeastLoadedRouter):
-    """The router without the machinery of Ray."""
-
-    def __init__(self, **settings):
-        self.initialize_state(seed=0, **settings)
-
-
-def routed(router, replicas, count, *, completed=False, cancelled=False):
-    """Return the first choice for each request, which ends before the next if `completed`."""
-
-    async def route():
-        loop, names = asyncio.get_running_loop(), []
-        for number in range(count):
-            metadata = SimpleNamespace(internal_request_id=str(number))
-            request = PendingRequest([], {}, metadata, future=loop.create_future())
-            ranks = await router.choose_replicas(replicas, request)
-            assert sorted(rank[0].name for rank in ranks) == sorted(replica.name for replica in replicas)
-            assert request.routing_context.should_backoff
-            names.append(ranks[0][0].name)
-            if completed:
-                router.on_request_completed(ranks[0][0].replica_id, str(number))
-            if cancelled:
-                request.future.cancel()
-        return names
-
-    return asyncio.run(route())
-
-
-BUSY = ReplicaReport(tokens=150.0, tokens_per_request=100.0)
-FREE = ReplicaReport(tokens_per_request=100.0)
-
-
-def test_a_burst_between_two_reports_is_spread():
-    names = routed(Router(), [Replica("a"), Replica("b")], 20)
-    assert names.count("a") == names.count("b") == 10
-
-
-@pytest.mark.parametrize("end", [{"completed": True}, {"cancelled": True}])
-def test_requests_that_ended_do_not_count(end):
-    assert routed(Router(), [Replica("a", BUSY), Replica("b", FREE)], 8, **end) == ["b"] * 8
-
-
-def test_a_busy_replica_gets_fewer_requests():
-    busy = BUSY._replace(tokens=900.0)
-    names = routed(Router(), [Replica("a", busy), Replica("b", FREE)], 30)
-    assert names[:9] == ["b"] * 9
-    assert set(names[12:]) == {"a", "b"}
-
-
-def test_random_routing_ignores_the_load():
-    busy = BUSY._replace(tokens=1e9)
-    names = routed(Router(routing="random"), [Replica("a", busy), Replica("b", FREE)], 200)
-    assert 60 < names.count("a") < 140
-
 
 # ---- number of replicas ----
 
@@ -189,7 +84,7 @@ def test_replica_settings():
         {"cpus": -1.0},
         {"gpus": -1.0},
         {"target_load": 0.0},
-        {"routing": "nearest"},
+        {"http_servers": 0},
     ):
         with pytest.raises(SettingError):
             ReplicaSettings(**wrong)
@@ -372,7 +267,7 @@ def test_health_and_metrics_of_all_replicas():
 async def application(toy, **options):
     settings = ServerSettings(drain_timeout=5.0)
     replica = ServeReplica.__new__(ServeReplica)
-    replica._engine, replica._requests = ServerEngine(toy, settings), 0
+    replica._engine = ServerEngine(toy, settings)
     replica._service = ModelService(replica._engine, "toy")
     replica._engine.start()
 
@@ -509,7 +404,7 @@ def test_the_reason_of_a_failure_is_the_last_error():
         (["--replicas", "2"], "--replicas was given, which needs --engine ray"),
         (["--engine", "dask"], "engine 'dask' cannot serve"),
         (["--engine", "ray", "--replicas", "many"], "write a number (2)"),
-        (["--engine", "ray", "--routing", "nearest"], "must be 'predicted' or 'random'"),
+        (["--engine", "ray", "--http-servers", "0"], "--http-servers"),
         (["--engine", "ray", "--host", "0.0.0.0"], "no key was set"),
     ],
 )
