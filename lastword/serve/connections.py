@@ -131,6 +131,13 @@ class LimitedProtocol(H11Protocol):
         else:
             self.transport.abort()
 
+    def shutdown(self) -> None:
+        """Close the connection once its request is answered, or now if the request is incomplete."""
+        if self.conn.their_state is h11.SEND_BODY and not self.cycle.response_started:
+            self.transport.abort()
+        else:
+            super().shutdown()
+
     def pause_writing(self) -> None:
         """Wait for the client to read; asyncio calls this if its buffer is full, and later `resume_writing`."""
         super().pause_writing()

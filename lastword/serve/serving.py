@@ -43,8 +43,6 @@ DEFAULT_QUANTILES = (0.5, 0.9)
 MASK_SHADE = "\N{LIGHT SHADE}"  # shows a mask in streamed text
 FINGERPRINT = f"lastword-{__version__}"
 SEED_RANGE = 2**53  # random seeds are smaller, so that JSON clients with doubles represent them exactly
-
-
 MAX_PENDING_TEXT = 16_000_000  # characters that wait to be tokenized, which takes about ten seconds
 
 
@@ -64,8 +62,8 @@ class TokenizerPool:
             raise ServerError("too much text waits to be tokenized; try again in a second", "overloaded", retry_after=1)
         self._pending[thread] += size
         try:
-            running = asyncio.get_running_loop()
-            return await running.run_in_executor(self._threads[thread], function, body, *arguments)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads[thread], function, body, *arguments)
         finally:
             self._pending[thread] -= size
 
@@ -266,13 +264,13 @@ def tokenize(
     field = "messages" if getattr(body, "messages", None) else "prompt"
     given: Any = getattr(body, field)
     prompts = [_conversation(given, model)] if field == "messages" else given
-    texts, tokenizer = prompts, model.tokenizer
+    tokenizer = model.tokenizer
     with errors_of_field(field):
         if isinstance(tokenizer, Tokenizer):
             texts = [tokenizer.render(prompt) for prompt in prompts] if field == "messages" else prompts
             least = [tokenizer.min_tokens(text) if isinstance(text, str) else len(text) for text in texts]
             _check_prompt_tokens(least, "at least ", field, model, settings)
-        token_ids = tokenize_prompts(model, texts)
+        token_ids = tokenize_prompts(model, prompts)
         _check_prompt_tokens([len(prompt_ids) for prompt_ids in token_ids], "", field, model, settings)
         validate_prompts(token_ids, model.ids)
     return [tuple(prompt_ids) for prompt_ids in token_ids], prompts_in_chat(prompts)

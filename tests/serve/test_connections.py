@@ -12,7 +12,7 @@ import pytest
 from lastword.serve import app, connections
 from lastword.serve.connections import MAX_HEAD_BYTES, RESERVED_FILES, limited_protocol, raise_file_limit
 from lastword.serve.settings import ServerSettings
-from tests.serve.conftest import is_idle, served, wait_until
+from tests.serve.conftest import is_idle, served, serving, wait_until
 from tests.serve.test_load import LongAnswers, raw_request
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
@@ -212,6 +212,16 @@ def test_connections_that_ended_are_forgotten(live, toy, connect, monkeypatch):
     wait_until(lambda: not table._open, 8)
     assert (table._bytes, table._waiting) == (0, {})
     wait_until(lambda: is_idle(server.engine))
+
+
+def test_slow_clients_do_not_delay_the_end_of_the_server(toy, connect, caplog):
+    """Requests in progress have five seconds at the end."""
+    with serving(toy, settings=settings(client_timeout=20)) as server:
+        opened = [connect(server, data) for data in [*UNFINISHED.values(), raw_request()[:-5]]]
+        wait_until(lambda: all(map(is_open, opened)))
+        start = time.monotonic()
+    assert time.monotonic() - start < 2.5
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 # ---- open files ----
