@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from lastword.canvas.columns import Window, cached_arange, first_true
-from lastword.canvas.tokens import PromptIds, TokenIds
+from lastword.canvas.tokens import PromptIds, TokenIds, check_tensor
 from lastword.errors import SettingError
+from lastword.validation import MAX_SLOTS, short_repr
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +68,10 @@ class Canvas:
         cls, prompts: Sequence[PromptIds], horizon: Int[Tensor, "B"], ids: TokenIds, start: int | None = None
     ) -> Canvas:
         """Return prompts followed by `horizon` masks; answers begin at `start` (None: after the longest prompt)."""
-        if bool((horizon < 1).any()):
-            raise SettingError(f"a horizon of {int(horizon.min())} was planned; an answer needs at least 1 slot")
+        check_tensor("the horizon of a canvas is", horizon, torch.Size((len(prompts),)), torch.long)
+        if not 1 <= int(horizon.min()) <= int(horizon.max()) <= MAX_SLOTS:
+            given = int(horizon.min() if int(horizon.min()) < 1 else horizon.max())
+            raise SettingError(f"a horizon of {given} slots was given; an answer has 1 to {MAX_SLOTS} slots")
         prompt_length = torch.tensor([len(prompt) for prompt in prompts])
         start = int(prompt_length.max()) if start is None else start
         prompt = pad_sequence([torch.as_tensor(prompt) for prompt in prompts], True, ids.pad, "left")
@@ -196,6 +199,7 @@ class Canvas:
 
     def crop(self, horizon: Int[Tensor, "B"]) -> Canvas:
         """Return the canvas with answers cut to at most `horizon` slots; columns cut off become padding."""
+        check_tensor("the horizon of Canvas.crop is", horizon, self.horizon.shape, torch.long, self.horizon.device)
         horizon = torch.minimum(horizon, self.horizon)
         if not self.may_contain(horizon != self.horizon):
             return self  # the usual case; the same object keeps its cached properties
@@ -233,11 +237,17 @@ class Canvas:
 
     def insert_masks(self, column: Int[Tensor, "B"], count: Int[Tensor, "B"]) -> Canvas:
         """Return the canvas with `count` masks inserted before `column`; tokens from there on move right."""
+        check_tensor("the count of masks to insert is", count, self.horizon.shape, torch.long, self.horizon.device)
         if not self.may_contain(count):
             return self
         horizon = self.horizon + count
         width = self.width
         if not self.static:
+            if int(horizon.max()) > MAX_SLOTS or int(count.min()) < 0:
+                raise SettingError(
+                    f"{short_repr(count.tolist())} masks were to be inserted; insert 0 or more per row, and at most "
+                    f"{MAX_SLOTS} slots in all"
+                )
             width = max(width, self.start + int(horizon.max()))
         at = cached_arange(width, horizon.device).expand(len(horizon), -1)
         column, count = column[:, None], count[:, None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeGuard
@@ -10,8 +10,8 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
-from lastword.errors import SettingError
-from lastword.validation import check_int, check_list
+from lastword.errors import SettingError, WrongTypeError
+from lastword.validation import check_int, check_list, short_repr
 
 MAX_VOCAB_SIZE = 2**31
 
@@ -27,6 +27,35 @@ def is_plain_tensor(value: object) -> TypeGuard[Tensor]:
         and value.layout == torch.strided
         and value.device.type != "meta"
     )
+
+
+FLOAT_DTYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
+CONTENTS = {torch.bool: "truth values (torch.bool)", torch.long: "whole numbers (torch.int64)"}
+
+
+def check_tensor(
+    owner: str,
+    value: object,
+    shape: torch.Size,
+    dtypes: torch.dtype | Collection[torch.dtype],
+    device: torch.device | None = None,
+    contents: str = "",
+) -> Tensor:
+    """Return a value; raise WrongTypeError unless it is a plain tensor of this shape, dtype and device."""
+    allowed = (dtypes,) if isinstance(dtypes, torch.dtype) else dtypes
+    is_plain = is_plain_tensor(value)
+    if not is_plain and device is not None and device.type == "meta":
+        is_plain = isinstance(value, Tensor) and value.device == device  # a part is traced without numbers
+    fits = is_plain and isinstance(value, Tensor) and value.shape == shape and value.dtype in allowed
+    if isinstance(value, Tensor) and fits and device in (None, value.device):
+        return value
+    described = short_repr(value)
+    if isinstance(value, Tensor):
+        described = f"{value.dtype} {tuple(value.shape)} on {value.device.type}"
+        described += "" if is_plain else " (a sparse, nested or meta tensor)"
+    contents = contents or " or ".join(CONTENTS.get(dtype, str(dtype)) for dtype in allowed)
+    place = "" if device is None else f" on {device.type}"
+    raise WrongTypeError(f"{owner} {described}; it must be a tensor of {contents} of shape {tuple(shape)}{place}")
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.columns import Columns, pack_indices
-from lastword.canvas.tokens import is_plain_tensor
+from lastword.canvas.contracts import check_unchanged, version_of
+from lastword.canvas.tokens import FLOAT_DTYPES, check_tensor
 from lastword.decoding.prediction import Logits, Prediction
 from lastword.decoding.sampling import RowGenerators, Sampling
-from lastword.errors import CapacityError, SettingError, WrongTypeError
-from lastword.models.base import LOGIT_DTYPES, MaskPredictor, check_logits
+from lastword.errors import CapacityError, SettingError
+from lastword.models.base import MaskPredictor, check_logits
 from lastword.models.storage import CacheStorage, KVStorage, RowKVStorage
-from lastword.validation import check_callable, check_type, short_repr
+from lastword.validation import check_callable, check_type
 
 
 class PackedCapacity(NamedTuple):
@@ -98,8 +99,9 @@ class Forward:
             # Equal logits are kept, because the guided logit would be NaN where both branches have -inf.
             logits = Logits.of(torch.where(conditional == base, conditional, guided))
         if self._hook is not None:
-            hooked = self._hook(step, canvas, columns, logits.whole)
-            logits = Logits.of(_check_hooked(hooked, logits.whole))
+            hooked, shape = self._hook(step, canvas, columns, logits.whole), logits.whole.shape
+            owner = "the logits hook returned"
+            logits = Logits.of(check_tensor(owner, hooked, shape, FLOAT_DTYPES, logits.device, "floating-point logits"))
         return Prediction.from_logits(logits, columns, canvas, self._sampling, self.generators), cost
 
     def _compute(
@@ -227,19 +229,6 @@ def check_context_length(prompt: int, horizon: int, max_seq_len: int) -> None:
     )
 
 
-def _check_hooked(returned: object, logits: Tensor) -> Tensor:
-    if not is_plain_tensor(returned):
-        raise WrongTypeError(
-            f"the logits hook returned {short_repr(returned)}; it must return logits of shape {tuple(logits.shape)}"
-        )
-    if returned.shape != logits.shape or returned.dtype not in LOGIT_DTYPES:
-        raise WrongTypeError(
-            f"the logits hook returned {returned.dtype} {tuple(returned.shape)}; it must return floating-point logits "
-            f"of shape {tuple(logits.shape)}"
-        )
-    return returned
-
-
 def _without_prompt(canvas: Canvas) -> Canvas:
     """Return the canvas of guidance's unconditional branch: masks instead of the prompt, the same answer."""
     return replace(canvas, tokens=torch.where(canvas.answer, canvas.tokens, canvas.ids.mask))
@@ -279,15 +268,9 @@ class Hooks:
         """Return the canvas with the answer tokens that the tokens hook returns; unchanged without a hook."""
         if self.tokens is None:
             return canvas
-        tokens = self.tokens(step, canvas)
-        shape, vocab_size = canvas.tokens.shape, canvas.ids.vocab_size
-        is_tensor = is_plain_tensor(tokens)
-        if not is_tensor or (tokens.shape, tokens.dtype) != (shape, torch.long):
-            returned = f"{tokens.dtype} {tuple(tokens.shape)}" if is_tensor else short_repr(tokens)
-            raise WrongTypeError(
-                f"the tokens hook returned {returned}; it must return tokens of shape {tuple(shape)} and dtype "
-                "torch.int64"
-            )
+        vocab_size, version = canvas.ids.vocab_size, version_of(canvas.tokens)
+        tokens = check_tensor("the tokens hook returned", self.tokens(step, canvas), canvas.tokens.shape, torch.long)
+        check_unchanged("the tokens hook", canvas.tokens, version)
         changed = canvas.replace_answer(tokens.to(canvas.device))
         outside = changed.tokens[(changed.tokens < 0) | (changed.tokens >= vocab_size)]
         if len(outside):

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
@@ -13,17 +14,20 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas, Clock, tree_map, tree_to
 from lastword.canvas.columns import Columns
-from lastword.canvas.tokens import PromptIds, TokenIds
+from lastword.canvas.contracts import check_canvas, check_state, name_of
+from lastword.canvas.tokens import PromptIds, TokenIds, check_tensor
 from lastword.decoding.detokenizer import decided_prefix, find_stop
 from lastword.decoding.forward import BatchCost, Forward, Hooks, PassInputs, TokenCost
 from lastword.decoding.prediction import Prediction, invalid_logits_error
 from lastword.decoding.sampling import RowGenerators, Sampling
-from lastword.decoding.step import BatchState, CanvasLayout, Phase, check_canvas, phase_of
+from lastword.decoding.step import BatchState, CanvasLayout, Phase, check_max_slots, max_slots, phase_of
+from lastword.errors import SettingError
 from lastword.models.base import MaskPredictor, decode_text
-from lastword.policies.length.policy import Plan, check_plan
+from lastword.policies.length.policy import Plan, plan_with
 from lastword.policies.unmask.rule import stuck_error
 from lastword.recipe.recipe import Recipe
 from lastword.survival.distribution import LengthDistribution
+from lastword.validation import check_int
 
 
 class RequestQueue(ABC):
@@ -98,6 +102,8 @@ class PromptQueue(RequestQueue):
 
 CPU = torch.device("cpu")
 PHASES = [*Phase]  # indexed by the number of a phase
+# A row whose hook masks filled slots again may take as many passes as this number of answers, and some more.
+MAX_REFILLS, MIN_PASSES = 16, 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +138,7 @@ class RunningBatch:
         self._layout, self._hooks = layout, hooks
         self._running: list[PlannedRequest | None] = [None] * max_batch_size
         self._seconds, self._shares = [0.0] * max_batch_size, [0.0] * max_batch_size
+        self._steps, self._max_steps = [0] * max_batch_size, [0] * max_batch_size
         self.requests: list[PlannedRequest] = []  # the latest request of every row
         self.state: BatchState
         self.phases: list[Phase] = []
@@ -166,6 +173,8 @@ class RunningBatch:
         for row, request in zip(rows, requests):
             self._running[row] = request
             self._seconds[row] = self._shares[row] = 0.0
+            slots = max(max_slots(self._recipe) or self._model.default_max_new_tokens, request.plan.max_horizon)
+            self._steps[row], self._max_steps[row] = 0, MAX_REFILLS * (self._recipe.max_passes(slots) + MIN_PASSES)
         device, is_first = self._model.device, not self.requests
         if is_first:  # rows without a request hold a copy of the first request, ended below
             self.requests = requests + requests[:1] * (len(self._running) - len(requests))
@@ -203,11 +212,19 @@ class RunningBatch:
                 raise stuck_error(self._recipe.unmask, row, int(self.state.clock.step[row]))
 
     def add_seconds(self, seconds: float) -> None:
-        """Add the seconds of a step, admission included, to every row that is running."""
+        """Add a step and its seconds, admission included, to every running row; SettingError after too many steps."""
         running = [row for row, request in enumerate(self._running) if request is not None]
         for row in running:
             self._seconds[row] += seconds
             self._shares[row] += seconds / len(running)
+            self._steps[row] += 1
+            if self._steps[row] > self._max_steps[row] < int(self.state.clock.step[row]):
+                raise SettingError(
+                    f"row {row} still has masks after {self._max_steps[row]} passes, {MAX_REFILLS} times the number "
+                    "that its recipe needs, so decoding would never end: a tokens hook must not mask slots again "
+                    "without end, a length policy that grows needs LengthTraits(max_slots=...), and an unmask rule "
+                    "with a schedule a method max_passes"
+                )
 
     def evict_finished(self) -> tuple[FinishedRow, ...]:
         """Free the rows that have finished or contain a stop string, and return their results, on the CPU."""
@@ -222,7 +239,7 @@ class RunningBatch:
         index = torch.tensor(list(finished), device=self._model.device)
         results = (self.state.canvas, self.state.cost)
         canvas, cost = tree_to(tree_map(lambda tensor: tensor.index_select(0, index), results), CPU)
-        self._layout.check(canvas, self._recipe)
+        check_max_slots(canvas, self._recipe)
         for row in finished:
             self._running[row] = None
         self._free([row for row in stops if self.phases[row] is not Phase.DONE])
@@ -278,7 +295,14 @@ class ModelProbe:
         self._forward = Forward(model, Sampling(), generators, exceed_max_seq_len=exceed_max_seq_len)
 
     def __call__(self, slots: int | Int[Tensor, "B"], rows: Bool[Tensor, "B"] | None = None) -> Prediction:
-        horizon = torch.full((self.num_rows,), slots) if isinstance(slots, int) else slots
+        horizon: Any = slots
+        if not isinstance(slots, Tensor):
+            check_int("probe", "slots", slots, minimum=1)
+            horizon = torch.full((self.num_rows,), slots)
+        if rows is not None:
+            check_tensor("probe(rows=...) is", rows, horizon.shape, torch.bool)
+            if not bool(rows.any()):
+                raise SettingError("probe(rows=...) names no row; probe at least one")
         canvas = Canvas.blank(self._prompts, horizon, self._ids)
         read = canvas.answer if rows is None else canvas.answer & rows[:, None]
         prediction, self.cost = self._forward(canvas, PassInputs(Columns.from_mask(read)), self.cost)
@@ -286,6 +310,7 @@ class ModelProbe:
 
     def max_cost(self, slots: Int[Tensor, "B"]) -> BatchCost:
         """Return an upper bound, per row, of the cost of decoding `slots` slots, whatever the model predicts."""
+        check_tensor("probe.max_cost(slots) is", slots, torch.Size((self.num_rows,)), torch.long, CPU)
         passes = torch.tensor([self._max_passes(count) for count in slots.tolist()])
         width = torch.tensor([len(prompt) for prompt in self._prompts]) + slots
         tokens = passes * width * self._branches
@@ -328,7 +353,7 @@ def plan_lengths(
         guided=recipe.sampling.guidance > 0,
         exceed_max_seq_len=exceed_max_seq_len,
     )
-    plan = check_plan(recipe.length.plan(probe), recipe.length, len(prompts))
+    plan = plan_with(recipe.length, probe)
     if max_new_tokens is not None:
         plan = plan.capped(torch.tensor(max_new_tokens))
     return [(plan.row(row), probe.cost.row(row)) for row in range(len(prompts))]
@@ -340,19 +365,19 @@ def initial_state(
     """Return the state of newly started rows before their first forward pass, on the CPU."""
     plan = Plan.concat([request.plan for request in requests])
     canvas = plan.canvas([request.prompt_ids for request in requests], ids, layout.start)
-    canvas = check_canvas(recipe.commit.prepare(canvas), recipe.commit)
+    canvas = check_canvas(name_of(recipe.commit, "prepare"), recipe.commit.prepare(canvas), canvas)
     canvas = hooks.after(None, canvas)
     clock = Clock.start(canvas).tick(canvas, recipe.block)
+    rule_state = recipe.unmask.initial_state(canvas)
+    check_state(name_of(recipe.unmask, "initial_state"), rule_state, len(requests))
     state = BatchState(
         canvas,
         clock,
-        recipe.unmask.initial_state(canvas),
+        rule_state,
         plan.state,
         plan.max_new_tokens,
         BatchCost.zeros(len(requests)),
         phase_of(canvas, clock),
     )
-    if layout.width is None:
-        return state
-    layout.check(canvas, recipe)
-    return state.widened(layout.width)
+    check_max_slots(canvas, recipe)
+    return state if layout.width is None else state.widened(layout.width)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Int
@@ -14,12 +14,14 @@ from lastword.canvas.canvas import Canvas, Clock, State, tree_map, tree_where
 from lastword.canvas.columns import Columns, cached_arange
 from lastword.decoding.forward import BatchCost, Forward, Hooks, PackedCapacity, PassInputs, StaticColumns
 from lastword.decoding.prediction import Prediction
-from lastword.errors import SettingError, WrongTypeError
+from lastword.errors import SettingError
 from lastword.models.storage import CacheStorage
-from lastword.policies.cache import DualCache, NoCache
+from lastword.policies.cache import DualCache, NoCache, create_storage, stale_columns
+from lastword.policies.commit import is_ready
 from lastword.policies.length.fixed import Fixed
+from lastword.policies.length.policy import revise_with
 from lastword.policies.length.wrappers import combined_traits, policy_layers
-from lastword.policies.unmask.rule import check_chosen, max_idle_steps, stuck_rows
+from lastword.policies.unmask.rule import check_chosen, choose, max_idle_steps, stuck_rows, visible_columns
 from lastword.recipe.recipe import Recipe
 from lastword.validation import MAX_SLOTS
 
@@ -81,16 +83,6 @@ def phase_of(canvas: Canvas, clock: Clock, fault: Int[Tensor, "B"] | None = None
     return phase if fault is None else torch.where(fault > 0, fault, phase)
 
 
-def check_canvas(returned: object, part: object) -> Canvas:
-    """Return the value that a part returned; raise WrongTypeError unless it is a canvas."""
-    if not isinstance(returned, Canvas):
-        raise WrongTypeError(
-            f"{type(part).__name__} returned a {type(returned).__name__}; `prepare` must return a canvas, "
-            "and `revise` a canvas and a state"
-        )
-    return returned
-
-
 # Devices where launching kernels and waiting for the device costs more than computing padding.
 STATIC_DEVICES = {"cuda"}
 MIN_COLUMNS = 256  # shorter prompts and answers share one layout
@@ -109,10 +101,12 @@ class CanvasLayout:
         start = _next_power_of_two(max_prompt_tokens)
         return cls(start, start + _next_power_of_two((max_slots(recipe) or 0) + (recipe.block or 0)))
 
-    def check(self, canvas: Canvas, recipe: Recipe) -> None:
-        """Raise SettingError if a length policy gave a row more slots than its traits declare."""
-        if self.width is not None and self.start + int(canvas.horizon.max()) > self.width:
-            raise limit_exceeded_error(recipe)
+
+def check_max_slots(canvas: Canvas, recipe: Recipe) -> None:
+    """Raise SettingError if a length policy gave a row more slots than its traits declare."""
+    limit = max_slots(recipe)
+    if limit is not None and int((canvas.horizon - canvas.suffix).max()) > limit:
+        raise limit_exceeded_error(recipe)
 
 
 def supports_static_shapes(
@@ -222,7 +216,7 @@ class Stepper:
         if shape.static:
             state = replace(state, canvas=replace(state.canvas, static=True))
         if self.storage is None:
-            self.storage = self.recipe.cache.create_storage(state.canvas)
+            self.storage = create_storage(self.recipe.cache, state.canvas)
         active = shape.active(state.phase)
         window = state.canvas.masked & state.clock.window.columns(state.canvas.width)
         window = window if active is None else window & active[:, None]
@@ -239,11 +233,17 @@ class Stepper:
     ) -> PassInputs:
         """Return the columns to read (open masks, and answer columns for policies) and those to compute."""
         recipe, canvas, clock = self.recipe, state.canvas, state.clock
-        visible = recipe.unmask.visible_columns(canvas, clock, state.rule_state)
+        visible = visible_columns(recipe.unmask, canvas, clock, state.rule_state)
         answer = self._answer_to_read(canvas, clock)
         read = (window if answer is None else window | answer) & visible
         read = read if active is None else read & active[:, None]
-        return PassInputs(Columns.from_mask(read), visible, recipe.cache.stale(canvas, clock) & visible)
+        stale = stale_columns(recipe.cache, canvas, clock) & visible
+        if self._step == 0 and bool((visible & ~stale).any()):
+            raise SettingError(
+                f"{type(recipe.cache).__name__}.stale left out columns of a row's first pass, of which nothing is "
+                "stored; return all of them if clock.step is 0 (canvas.valid)"
+            )
+        return PassInputs(Columns.from_mask(read), visible, stale)
 
     def _static_inputs(
         self, state: BatchState, shape: PassShape, window: Bool[Tensor, "B L"], active: Bool[Tensor, "B"] | None
@@ -278,7 +278,7 @@ class Stepper:
         cache, length = recipe.cache.traits, combined_traits(recipe.length)
         if length.reads == "masks" and not recipe.commit.traits.reads_answer:
             return None
-        readable = canvas.valid if cache.covers_stored_columns else recipe.cache.stale(canvas, clock)
+        readable = canvas.valid if cache.covers_stored_columns else stale_columns(recipe.cache, canvas, clock)
         if cache.refreshes_by_block and length.resizes == "any time":
             readable = readable & clock.block_start[:, None]
         return canvas.unfinished & readable
@@ -295,23 +295,20 @@ class Stepper:
         recipe, canvas, clock = self.recipe, state.canvas, state.clock
         columns, tokens = prediction.columns, prediction.tokens_on_canvas
         open_masks = columns.gather(window)
-        chosen, rule_state = _result_and_state(
-            recipe.unmask.choose(prediction, open_masks, clock, state.rule_state), recipe.unmask
-        )
+        chosen, rule_state = choose(recipe.unmask, prediction, open_masks, clock, state.rule_state)
         chosen, fault = self._check_choice(chosen, open_masks, clock, prediction)
         writes = columns.scatter(chosen)
         if recipe.commit.traits.reads_answer:
             filled = canvas.write(writes, tokens)
-            ready = recipe.commit.ready(prediction, filled, clock) & prediction.covers_all(canvas.masked)
+            ready = is_ready(recipe.commit, prediction, filled, clock) & prediction.covers_all(canvas.masked)
             ready = self._without_growing(ready, state, filled, prediction)
             writes = writes | (ready[:, None] & canvas.masked)
         canvas = canvas.write(writes, tokens)
         if recipe.sampling.propose_mask:
             canvas = canvas.abandon(window, writes)
-        revised, length_state = _result_and_state(
-            recipe.length.revise(canvas, prediction, clock, state.length_state), recipe.length
-        )
-        revised = check_canvas(revised, recipe.length)
+        revised, length_state = revise_with(recipe.length, canvas, prediction, clock, state.length_state)
+        if revised is not canvas and not canvas.static:
+            check_max_slots(revised, recipe)
         canvas = revised if state.max_new_tokens is None else _capped(revised, canvas, state.max_new_tokens)
         canvas = self._hooks.after(self._step, canvas)
         if active is not None:
@@ -325,7 +322,7 @@ class Stepper:
         return BatchState(canvas, clock, rule_state, length_state, state.max_new_tokens, cost, phase), writes
 
     def _check_choice(
-        self, chosen: Any, open_masks: Bool[Tensor, "B S"], clock: Clock, prediction: Prediction
+        self, chosen: Bool[Tensor, "B S"], open_masks: Bool[Tensor, "B S"], clock: Clock, prediction: Prediction
     ) -> tuple[Bool[Tensor, "B S"], Int[Tensor, "B"] | None]:
         """Return the rule's checked choice and, in a static pass, error phases (0: no error) instead of raising."""
         rule = self.recipe.unmask
@@ -350,7 +347,7 @@ class Stepper:
         if not canvas.may_contain(ready):
             return ready
         *_, planner = policy_layers(self.recipe.length)
-        revised, _ = planner.revise(canvas, prediction, state.clock, state.length_state)
+        revised, _ = revise_with(planner, canvas, prediction, state.clock, state.length_state)
         cap = state.max_new_tokens
         wanted = revised.horizon if cap is None else torch.minimum(revised.horizon, cap)
         return ready & (wanted <= canvas.horizon)
@@ -365,12 +362,3 @@ def _capped(revised: Canvas, before: Canvas, cap: Int[Tensor, "B"]) -> Canvas:
     if revised.may_contain(is_full):
         revised = revised.where(~is_full, before.widened(revised.width))
     return revised.crop(cap)
-
-
-def _result_and_state(returned: Any, part: object) -> tuple[Any, State]:
-    if not isinstance(returned, tuple) or len(returned) != 2:
-        raise SettingError(
-            f"{type(part).__name__} returned a {type(returned).__name__}; `choose` and `revise` return a "
-            "result and the state: (chosen, state), (canvas, state)"
-        )
-    return returned

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lastword.calibration import Calibration
-from lastword.canvas.tokens import TokenIds, is_plain_tensor
+from lastword.canvas.tokens import FLOAT_DTYPES, TokenIds, is_plain_tensor
 from lastword.errors import NumericError, SettingError, WrongTypeError
 from lastword.models.storage import RowStorage
 from lastword.validation import MAX_SEED, check_int, check_type, short_repr
@@ -17,8 +17,6 @@ from lastword.validation import MAX_SEED, check_int, check_type, short_repr
 DEFAULT_MAX_NEW_TOKENS = 1024  # for checkpoints that do not set max_new_tokens
 
 MAX_SEQ_LEN = MAX_SEED  # the largest accepted value, for models without a limit
-
-LOGIT_DTYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 
 
 @runtime_checkable
@@ -127,7 +125,7 @@ def check_logits(logits: object, columns: Sequence[int], model: MaskPredictor) -
     vocab_size, device = model.ids.vocab_size, model.device.type
     if is_plain_tensor(logits):
         fits = logits.ndim == 3 and logits.shape[:2] == (*columns,) and logits.shape[2] >= vocab_size
-        if fits and logits.dtype in LOGIT_DTYPES and logits.device.type == device:
+        if fits and logits.dtype in FLOAT_DTYPES and logits.device.type == device:
             return logits if logits.shape[2] == vocab_size else logits[..., :vocab_size]
         description = f"{logits.dtype} {tuple(logits.shape)} on {logits.device.type}"
     elif isinstance(logits, Tensor):

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from types import NoneType
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
 from lastword.canvas.canvas import Canvas, Clock
+from lastword.canvas.contracts import check_returned, name_of
+from lastword.canvas.tokens import check_tensor
+from lastword.errors import SettingError
 from lastword.models.storage import CacheStorage, FeatureStorage, KVStorage
-from lastword.validation import Part, check_int, check_number, checked_field
+from lastword.validation import Part, check_choice, check_int, check_number, checked_field
 
 
 @dataclass(frozen=True)
@@ -21,8 +25,12 @@ class CacheTraits:
     stores_states: bool = True  # whether anything is kept from pass to pass
     # Whether the pass at a block start computes the whole answer, and later passes of the block only a part of it.
     refreshes_by_block: bool = False
-    stale_suffix: bool = False  # whether later passes of a block have no logits for the slots after it
-    covers_stored_columns: bool = False  # whether a pass also has logits for columns that are not stale
+    stale_suffix: bool = checked_field(
+        False, check_choice, True, False
+    )  # whether later passes of a block have no logits for the slots after it
+    covers_stored_columns: bool = checked_field(
+        False, check_choice, True, False
+    )  # whether a pass also has logits for columns that are not stale
     # Whether `stale` can run inside a CUDA graph: without host synchronisation or data-dependent shapes.
     capturable: bool = False
 
@@ -44,6 +52,24 @@ class Cache(Part):
     @abstractmethod
     def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
         """Return the columns that every layer recomputes; in a row's first pass these must be all its columns."""
+
+
+def create_storage(cache: Cache, canvas: Canvas) -> CacheStorage | None:
+    """Return the checked result of `cache.create_storage`."""
+    storage, owner = cache.create_storage(canvas), name_of(cache, "create_storage")
+    if cache.traits.stores_states:
+        check_returned(owner, storage, CacheStorage, "a CacheStorage, or None if its traits have stores_states=False")
+        if isinstance(storage, KVStorage) and storage.size() != canvas.tokens.numel():
+            raise SettingError(f"{owner} returned a storage of another size; give KVStorage(*canvas.tokens.shape)")
+    else:
+        check_returned(owner, storage, NoneType, "None, as its traits have stores_states=False")
+    return storage
+
+
+def stale_columns(cache: Cache, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
+    """Return the checked result of `cache.stale`."""
+    tokens, owner = canvas.tokens, name_of(cache, "stale")
+    return check_tensor(f"{owner} returned", cache.stale(canvas, clock), tokens.shape, torch.bool, tokens.device)
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from lastword.canvas.contracts import check_traits
 from lastword.decoding.sampling import Sampling
 from lastword.errors import RecipeError, SettingError, WrongTypeError
 from lastword.io.schema import parse_json_object
-from lastword.policies.cache import Cache
-from lastword.policies.commit import CommitRule
-from lastword.policies.length.policy import LengthPolicy
+from lastword.policies.cache import Cache, CacheTraits
+from lastword.policies.commit import CommitRule, CommitTraits
+from lastword.policies.length.policy import LengthPolicy, LengthTraits
 from lastword.policies.length.wrappers import combined_traits, policy_layers
-from lastword.policies.unmask.rule import UnmaskRule
+from lastword.policies.unmask.rule import UnmaskRule, UnmaskTraits, max_passes
 from lastword.recipe.registry import CONTRACTS, DEFAULT_RECIPE, PARTS, PLAIN, RECIPES
 from lastword.recipe.text import check_field_names, from_data, parse_part, to_data, to_text
 from lastword.validation import check_int, check_type, short_repr
@@ -52,6 +53,9 @@ class Recipe:
                 )
         if self.block is not None:
             check_int("Recipe", "block", self.block, minimum=1)
+        policies = {CommitTraits: self.commit, CacheTraits: self.cache, UnmaskTraits: self.unmask}
+        for kind, part in [*policies.items(), *((LengthTraits, layer) for layer in policy_layers(self.length))]:
+            check_traits(part, kind)
         for conflict in conflicts(self):
             raise SettingError(conflict)
 
@@ -88,7 +92,7 @@ class Recipe:
         """Return the most passes that decoding `slots` slots can take, whatever the model predicts."""
 
         def window(masks: int) -> int:
-            passes = self.unmask.max_passes(masks)
+            passes = max_passes(self.unmask, masks)
             return masks if passes is None else passes  # None: `conflicts` rejects policies that need the number
 
         if combined_traits(self.length).grows:
@@ -198,7 +202,7 @@ def conflicts(recipe: Recipe) -> Iterator[str]:
             f"not hold: use {resizing[-1]} alone, or {bounding[0]} around a policy that plans once or resizes between "
             "blocks, such as Survival() or Reread()"
         )
-    if bounding and unmask.max_passes(1) is None:
+    if bounding and max_passes(unmask, 1) is None:
         yield (
             f"{bounding[0]} was given with {rule}, which follows a schedule and may idle but does not say how many "
             f"passes that takes: give {rule} a method max_passes(masks), or use a rule that has one, such as "

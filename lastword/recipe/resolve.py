@@ -13,7 +13,7 @@ from lastword.decoding.forward import check_context_length
 from lastword.errors import CapacityError, PromptError, SettingError, WrongTypeError
 from lastword.models.base import ModelProperties, check_model
 from lastword.models.weights import model_key
-from lastword.policies.length.policy import LengthPolicy, ModelLimits
+from lastword.policies.length.policy import LengthPolicy, ModelLimits, resolve_with
 from lastword.policies.length.survival import Calibrated
 from lastword.policies.length.wrappers import combined_traits
 from lastword.recipe.recipe import Recipe
@@ -89,7 +89,7 @@ def resolve_checked(
     must_fit = longest_prompt > 0 and not exceed_max_seq_len
     default = model.default_max_new_tokens
     slots = _slots_left(model, longest_prompt) if must_fit else default
-    length = recipe.length.resolved(ModelLimits(slots, available_slots, model.calibration))
+    length = resolve_with(recipe.length, ModelLimits(slots, available_slots, model.calibration))
     block = default_block(recipe, length)
     if block is None and _contains_calibrated(recipe.length):
         block = _calibrated_recipe(model, recipe).block
@@ -150,7 +150,7 @@ def group_by_limit(recipe: Recipe, model: ModelProperties, lengths: Sequence[int
     slots = [_slots_left(model, length) for length in lengths]
     if len(set(slots)) < 2:
         return [[*range(len(slots))]]
-    policies = {left: recipe.length.resolved(ModelLimits(left, None, model.calibration)) for left in set(slots)}
+    policies = {left: resolve_with(recipe.length, ModelLimits(left, None, model.calibration)) for left in set(slots)}
     first = {left: next(other for other in policies if policies[other] == policies[left]) for left in policies}
     groups: dict[int, list[int]] = {}
     for index, left in enumerate(slots):

@@ -143,7 +143,7 @@ def test_unfinished_is_the_whole_answer_of_rows_with_masks(canvas):
 
 @pytest.mark.parametrize("slots", [0, -1])
 def test_a_horizon_without_slots_is_refused(ids, slots):
-    with pytest.raises(SettingError, match="at least 1 slot"):
+    with pytest.raises(SettingError, match="has 1 to 1048576 slots"):
         Canvas.blank([[1], [1]], torch.tensor([3, slots]), ids)
 
 

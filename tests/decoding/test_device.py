@@ -50,8 +50,8 @@ def as_if_there_were(monkeypatch):
     """A tensor of the device is no tensor of shapes alone."""
     plain = lambda value: isinstance(value, torch.Tensor)  # noqa: E731
     monkeypatch.setattr("lastword.models.base.is_plain_tensor", plain)
-    monkeypatch.setattr("lastword.decoding.forward.is_plain_tensor", plain)
-    monkeypatch.setattr("lastword.decoding.forward.is_plain_tensor", plain)
+    monkeypatch.setattr("lastword.canvas.tokens.is_plain_tensor", plain)
+    monkeypatch.setattr("lastword.canvas.contracts.is_plain_tensor", plain)
 
 
 @pytest.mark.parametrize("choices", CHOICES, ids=str)

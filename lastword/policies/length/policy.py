@@ -8,16 +8,25 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 from jaxtyping import Bool, Int
-from torch import Tensor, cat, long, maximum, minimum
+from torch import Size, Tensor, cat, device, long, maximum, minimum
 
 from lastword.calibration import Calibration
 from lastword.canvas.canvas import Canvas, Clock, State, tree_map
-from lastword.canvas.tokens import PromptIds, TokenIds
+from lastword.canvas.contracts import (
+    check_canvas,
+    check_returned,
+    check_state,
+    check_unchanged,
+    name_of,
+    result_and_state,
+    version_of,
+)
+from lastword.canvas.tokens import PromptIds, TokenIds, check_tensor
 from lastword.decoding.forward import BatchCost
 from lastword.decoding.prediction import Prediction
-from lastword.errors import SettingError, WrongTypeError
+from lastword.errors import SettingError
 from lastword.survival.distribution import LengthDistribution
-from lastword.validation import MAX_SLOTS, Part, short_repr
+from lastword.validation import MAX_COUNT, MAX_SLOTS, Part, check_choice, check_int, checked_field, short_repr
 
 Resizes = Literal["never", "between blocks", "any time"]  # from rarest to most often
 Reads = Literal["masks", "answer", "ahead", "one step"]  # from least to most
@@ -29,17 +38,27 @@ class LengthTraits:
 
     # When `revise` changes a row's length. "Between blocks" is after the step that completes the row's block, where
     # caches start anew, or after the step that ends the row.
-    resizes: Resizes = "never"
+    resizes: Resizes = checked_field("never", check_choice, *get_args(Resizes))
     # What `revise` reads of a pass: "masks", the open masks; "answer", the whole answer if the pass has its logits;
     # "ahead", the slots after a block in the pass that completes the block; "one step", the whole answer in one step.
-    reads: Reads = "masks"
+    reads: Reads = checked_field("masks", check_choice, *get_args(Reads))
     grows: bool = False  # whether `revise` may make a row longer
-    replans: bool = False  # whether `revise` computes the length anew, so that a wrapper may change it too
-    uses_confidence: bool = False  # whether it depends on the model's confidence in the remaining masks
-    bounds_cost: bool = False  # whether it guarantees that decoding costs no more than planned
-    needs_blocks: bool = False  # whether it has little effect if the whole answer is one block
-    min_slots: int = 1  # the fewest slots that it plans
-    max_slots: int | None = None  # the most slots that it plans or grows to; None: unknown
+    replans: bool = checked_field(
+        False, check_choice, True, False
+    )  # whether `revise` computes the length anew, so that a wrapper may change it too
+    uses_confidence: bool = checked_field(
+        False, check_choice, True, False
+    )  # whether it depends on the model's confidence in the remaining masks
+    bounds_cost: bool = checked_field(
+        False, check_choice, True, False
+    )  # whether it guarantees that decoding costs no more than planned
+    needs_blocks: bool = checked_field(
+        False, check_choice, True, False
+    )  # whether it has little effect if the whole answer is one block
+    min_slots: int = checked_field(1, check_int, minimum=1)  # the fewest slots that it plans
+    max_slots: int | None = checked_field(
+        None, check_int, minimum=1
+    )  # the most slots that it plans or grows to; None: unknown
     # Whether `revise` can run inside a CUDA graph: without host synchronisation or data-dependent shapes.
     capturable: bool = False
 
@@ -130,23 +149,6 @@ class Plan:
         return canvas if self.end_suffix is None else canvas.append_suffix(ids.end, self.end_suffix)
 
 
-def check_plan(plan: object, policy: object, rows: int) -> Plan:
-    """Return `plan`; raise an error if it is not a valid Plan for `rows` prompts."""
-    if not isinstance(plan, Plan):
-        raise WrongTypeError(f"{type(policy).__name__} planned {short_repr(plan)}; `plan` must return a lastword.Plan")
-    for name in ("horizon", "end_suffix", "max_new_tokens"):
-        value = getattr(plan, name)
-        fits = isinstance(value, Tensor) and (value.shape, value.dtype) == ((rows,), long)
-        if not fits and (value is not None or name == "horizon"):
-            raise WrongTypeError(
-                f"{type(policy).__name__} planned {name}={short_repr(value)}; it must be a tensor of {rows} whole "
-                "numbers (torch.int64), one for each prompt"
-            )
-    if int(plan.horizon.max()) > MAX_SLOTS:
-        raise SettingError(f"{type(policy).__name__} planned {int(plan.horizon.max())} slots; plan at most {MAX_SLOTS}")
-    return plan
-
-
 class ModelLimits(NamedTuple):
     """The properties of a model from which a policy fills in its unset fields."""
 
@@ -196,6 +198,50 @@ class LengthPolicy(Part):
         that a commit rule is about to complete.
         """
         return canvas, state
+
+
+def plan_with(policy: LengthPolicy, probe: Probe) -> Plan:
+    """Return the checked result of `policy.plan`."""
+    plan, owner, rows = policy.plan(probe), name_of(policy, "plan"), probe.num_rows
+    check_returned(owner, plan, Plan, "a lastword.Plan")
+    bounds = {"horizon": (1, MAX_SLOTS), "end_suffix": (0, MAX_SLOTS), "max_new_tokens": (1, MAX_COUNT)}
+    for name, (low, high) in bounds.items():
+        values = getattr(plan, name)
+        if values is None and name != "horizon":
+            continue
+        check_tensor(f"{owner} returned {name}", values, Size((rows,)), long, device("cpu"))
+        if not low <= int(values.min()) <= int(values.max()) <= high:
+            raise SettingError(f"{owner} returned {name}={short_repr(values)}; give {low} to {high} for each prompt")
+    total = plan.horizon if plan.end_suffix is None else plan.horizon + plan.end_suffix
+    cap = MAX_SLOTS if plan.max_new_tokens is None else plan.max_new_tokens.clamp(max=MAX_SLOTS)
+    if bool((total > cap).any()):
+        raise SettingError(
+            f"{owner} returned a horizon of {int(total.max())} slots, its suffix included; that is more than "
+            f"{MAX_SLOTS} or its own max_new_tokens: plan fewer slots"
+        )
+    if plan.lengths is not None:
+        check_returned(f"{owner}, as lengths,", plan.lengths, LengthDistribution, "a LengthDistribution, or None")
+        if plan.lengths.hazard.shape[:-1] != (rows,):
+            raise SettingError(f"{owner} returned lengths of {plan.lengths!r}; give one row for each of {rows} prompts")
+    check_state(owner, plan.state, rows)
+    return plan
+
+
+def revise_with(
+    policy: LengthPolicy, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
+) -> tuple[Canvas, State]:
+    """Return the checked result of `policy.revise`."""
+    owner, version = name_of(policy, "revise"), version_of(canvas.tokens)
+    revised, after = result_and_state(owner, policy.revise(canvas, prediction, clock, state), state)
+    check_unchanged(owner, canvas.tokens, version)
+    return check_canvas(owner, revised, canvas, may_resize=True), after
+
+
+def resolve_with(policy: LengthPolicy, limits: ModelLimits) -> LengthPolicy:
+    """Return the checked result of `policy.resolved`."""
+    resolved = policy.resolved(limits)
+    check_returned(name_of(policy, "resolved"), resolved, LengthPolicy, "a length policy")
+    return resolved
 
 
 class BoundedPolicy(LengthPolicy):

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas, Clock, State
 from lastword.canvas.columns import cached_arange
+from lastword.canvas.contracts import check_returned
+from lastword.canvas.tokens import FLOAT_DTYPES, check_tensor
 from lastword.decoding.prediction import Prediction
-from lastword.errors import SettingError, WrongTypeError
+from lastword.errors import NumericError, SettingError, WrongTypeError
 from lastword.policies.length.policy import LengthPolicy, LengthTraits, ModelLimits, Plan, Probe, Reads, resolved_slots
 from lastword.survival.distribution import Estimate, LengthDistribution, Mean
 from lastword.survival.interpretation import EndSignal, Hazard, Interpretation, TurnEnd
@@ -84,12 +86,10 @@ class Survival(LengthPolicy):
 
         A slot that is already written has the end probability 1 or 0.
         """
-        lengths = self.interpretation(self.signal(prediction))
-        if not isinstance(lengths, LengthDistribution):
-            raise WrongTypeError(
-                f"{type(self.interpretation).__name__} returned {short_repr(lengths)}; an interpretation must return "
-                "a LengthDistribution"
-            )
+        signal, owner = self.signal(prediction), type(self.interpretation).__name__
+        lengths = self.interpretation(signal)
+        check_returned(owner, lengths, LengthDistribution, "a LengthDistribution")
+        check_tensor(f"{owner} returned a hazard of", lengths.hazard, signal.document.shape, torch.float64)
         return lengths
 
     def signal(self, prediction: Prediction, canvas: Canvas | None = None) -> EndSignal:
@@ -117,11 +117,10 @@ class Survival(LengthPolicy):
     def horizon(self, lengths: LengthDistribution) -> Int[Tensor, "B"]:
         """Return the estimate of every row as a number of slots, between 1 and the limit."""
         estimated = self.estimate(lengths)
-        if not isinstance(estimated, Tensor) or estimated.shape != lengths.tail.shape:
-            raise WrongTypeError(
-                f"the estimate {type(self.estimate).__name__} returned {short_repr(estimated)}; it must return a "
-                "tensor with a number of slots per row"
-            )
+        owner, dtypes = f"the estimate {type(self.estimate).__name__} returned", {*FLOAT_DTYPES, torch.long}
+        check_tensor(owner, estimated, lengths.tail.shape, dtypes, torch.device("cpu"), "a number of slots per row")
+        if not bool(estimated.isfinite().all()):
+            raise NumericError(f"{owner} {short_repr(estimated.tolist())}; it must return finite numbers of slots")
         return estimated.clamp(1, resolved_slots(self, self.limit)).ceil().long()
 
     def plan(self, probe: Probe) -> Plan:

@@ -14,7 +14,16 @@ from lastword.canvas.canvas import Canvas, Clock, State
 from lastword.canvas.columns import first_true
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
-from lastword.policies.length.policy import LengthPolicy, LengthTraits, ModelLimits, Plan, Probe, resolved_slots
+from lastword.policies.length.policy import (
+    LengthPolicy,
+    LengthTraits,
+    ModelLimits,
+    Plan,
+    Probe,
+    plan_with,
+    resolved_slots,
+    revise_with,
+)
 from lastword.policies.length.survival import Survival
 from lastword.validation import MAX_COUNT, check_int, check_type, checked_field
 
@@ -40,10 +49,10 @@ class Wrapper(LengthPolicy):
         return replace(self, length=self.length.resolved(limits))
 
     def plan(self, probe: Probe) -> Plan:
-        return self.length.plan(probe)
+        return plan_with(self.length, probe)
 
     def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State) -> tuple[Canvas, State]:
-        return self.length.revise(canvas, prediction, clock, state)
+        return revise_with(self.length, canvas, prediction, clock, state)
 
 
 def policy_layers(policy: LengthPolicy) -> Iterator[LengthPolicy]:
@@ -161,7 +170,7 @@ class Budget(Wrapper):
             )
 
     def plan(self, probe: Probe) -> Plan:
-        plan = self.length.plan(probe)
+        plan = plan_with(self.length, probe)
         slots = torch.ones_like(plan.horizon)
         affordable = self._affordable(probe, slots)
         if not bool(affordable.all()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,10 +12,12 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas, Clock, State
 from lastword.canvas.columns import cached_arange
+from lastword.canvas.contracts import check_unchanged, name_of, result_and_state, version_of
+from lastword.canvas.tokens import check_tensor
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
 from lastword.policies.unmask.schedule import EqualShares, Schedule
-from lastword.validation import Part, check_temperature, check_type, checked_field
+from lastword.validation import Part, check_choice, check_int, check_temperature, check_type, checked_field
 
 UNBOUNDED = 2**62  # more passes than any decoding has
 MaskChoice = tuple[Bool[Tensor, "B S"], State]  # the masks to fill, and the state after the pass
@@ -24,9 +27,15 @@ MaskChoice = tuple[Bool[Tensor, "B S"], State]  # the masks to fill, and the sta
 class UnmaskTraits:
     """The properties of an unmask rule on which other parts depend."""
 
-    follows_schedule: bool = False  # whether a schedule ends each window, so that passes may fill nothing
-    uses_model: bool = True  # whether predictions decide which masks are filled first
-    hides_columns: bool = False  # whether `visible_columns` may omit columns, which outdates their cached states
+    follows_schedule: bool = checked_field(
+        False, check_choice, True, False
+    )  # whether a schedule ends each window, so that passes may fill nothing
+    uses_model: bool = checked_field(
+        True, check_choice, True, False
+    )  # whether predictions decide which masks are filled first
+    hides_columns: bool = checked_field(
+        False, check_choice, True, False
+    )  # whether `visible_columns` may omit columns, which outdates their cached states
     # Whether `choose` can run inside a CUDA graph: without host synchronisation, data-dependent shapes or random draws.
     capturable: bool = False
 
@@ -68,16 +77,50 @@ class UnmaskRule(Part):
         return None if self.traits.follows_schedule else masks
 
 
-def check_chosen(
-    rule: UnmaskRule, chosen: Tensor, open_masks: Bool[Tensor, "B S"], clock: Clock
-) -> Bool[Tensor, "B S"]:
-    """Return a rule's choice among the open masks; raise SettingError if it is malformed or decoding cannot end."""
-    if not isinstance(chosen, Tensor) or (chosen.shape, chosen.dtype) != (open_masks.shape, open_masks.dtype):
-        returned = tuple(chosen.shape) if isinstance(chosen, Tensor) else type(chosen).__name__
+MAX_PASSES_PER_MASK = 1000  # of a schedule; ours have at most as many
+
+
+def max_passes(rule: UnmaskRule, masks: int) -> int | None:
+    """Return the checked result of `rule.max_passes`."""
+    passes: Any = rule.max_passes(masks)
+    if passes is not None:
+        most = MAX_PASSES_PER_MASK * max(1, masks)
+        check_int(type(rule).__name__, f"max_passes({masks})", passes, minimum=min(masks, 1), maximum=most)
+    return passes
+
+
+def choose(
+    rule: UnmaskRule, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State
+) -> MaskChoice:
+    """Return the checked result of `rule.choose`."""
+    owner, version = name_of(rule, "choose"), version_of(open_masks)
+    chosen, after = result_and_state(owner, rule.choose(prediction, open_masks, clock, state), state)
+    check_unchanged(owner, open_masks, version)
+    return check_tensor(f"{owner} returned", chosen, open_masks.shape, torch.bool, open_masks.device), after
+
+
+def visible_columns(rule: UnmaskRule, canvas: Canvas, clock: Clock, state: State) -> Bool[Tensor, "B L"]:
+    """Return the checked result of `rule.visible_columns`."""
+    valid, owner = canvas.valid, name_of(rule, "visible_columns")
+    visible = rule.visible_columns(canvas, clock, state)
+    if visible is valid:
+        return valid
+    check_tensor(f"{owner} returned", visible, valid.shape, torch.bool, valid.device)
+    hidden = valid & ~visible
+    has_gap = (hidden[:, :-1] & visible[:, 1:]).any(-1)
+    has_no_mask = canvas.masked.any(-1) & ~(visible & canvas.masked & clock.window.columns(canvas.width)).any(-1)
+    if bool((has_gap | has_no_mask | (visible & ~valid).any(-1)).any()) or not rule.traits.hides_columns:
         raise SettingError(
-            f"{type(rule).__name__} chose {returned}; it must return truth values of shape {tuple(open_masks.shape)}, "
-            "one for every column that the pass read, and its state"
+            f"{owner} returned columns that are no columns of a row, or hid columns before visible ones or all open "
+            "masks of a row; it may hide columns at the end of a row, if the traits of the rule have hides_columns=True"
         )
+    return visible
+
+
+def check_chosen(
+    rule: UnmaskRule, chosen: Bool[Tensor, "B S"], open_masks: Bool[Tensor, "B S"], clock: Clock
+) -> Bool[Tensor, "B S"]:
+    """Return a rule's choice among the open masks; raise SettingError if decoding would never end."""
     chosen = chosen & open_masks
     if bool((open_masks.any(-1) & ~chosen.any(-1)).any()):
         max_idle = max_idle_steps(rule, int(clock.masks_at_start.max()), chosen.device)
@@ -108,8 +151,15 @@ def max_idle_steps(rule: UnmaskRule, masks: int, device: torch.device) -> Int[Te
     """Return how many first passes in a window of m masks may fill nothing, for m = 0, 1, ... `masks`."""
     counts: list[int | None] = [0] * (masks + 1)
     if rule.traits.follows_schedule:
-        counts = [rule.max_passes(count) for count in range(masks + 1)]
+        counts = [max_passes(rule, count) for count in range(masks + 1)]
     return torch.tensor([UNBOUNDED if count is None else count for count in counts], device=device)
+
+
+def scheduled(schedule: Schedule, open_masks: Bool[Tensor, "B S"], clock: Clock) -> Int[Tensor, "B"]:
+    """Return the checked result of `schedule.quota`."""
+    remaining = open_masks.sum(-1)
+    owner = f"{type(schedule).__name__}.quota returned"
+    return check_tensor(owner, schedule.quota(remaining, clock), remaining.shape, torch.long, remaining.device)
 
 
 @dataclass(frozen=True)
@@ -138,7 +188,7 @@ class RankedRule(UnmaskRule):
         """Return the score of every column that was read; higher scores are filled first."""
 
     def choose(self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State) -> MaskChoice:
-        quota = self.schedule.quota(open_masks.sum(-1), clock)
+        quota = scheduled(self.schedule, open_masks, clock)
         score = self.score(prediction).masked_fill(~open_masks, -torch.inf)
         if self.order_temperature == 0:
             return topk_mask(score, quota) & open_masks, state

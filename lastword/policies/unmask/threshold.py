@@ -11,7 +11,16 @@ from torch import Tensor
 from lastword.canvas.canvas import Canvas, Clock, State
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
-from lastword.policies.unmask.rule import MaskChoice, UnmaskRule, UnmaskTraits, first_ranked, rank_columns, topk_mask
+from lastword.policies.unmask.rule import (
+    MaskChoice,
+    UnmaskRule,
+    UnmaskTraits,
+    choose,
+    first_ranked,
+    rank_columns,
+    topk_mask,
+    visible_columns,
+)
 from lastword.validation import check_choice, check_number, check_type, checked_field
 
 
@@ -143,9 +152,9 @@ class LeftmostFirst(UnmaskRule):
         return self.unmask.initial_state(canvas)
 
     def visible_columns(self, canvas: Canvas, clock: Clock, state: State) -> Bool[Tensor, "B L"]:
-        return self.unmask.visible_columns(canvas, clock, state)
+        return visible_columns(self.unmask, canvas, clock, state)
 
     def choose(self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State) -> MaskChoice:
         leftmost = open_masks & (open_masks.cumsum(-1) == 1)
-        later, state = self.unmask.choose(prediction, open_masks, clock, state)
+        later, state = choose(self.unmask, prediction, open_masks, clock, state)
         return leftmost.where(clock.block_start[:, None], later), state
