@@ -7,9 +7,11 @@ import functools
 import inspect
 import math
 import operator
+import re
 from abc import ABC
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, ParamSpec, TypeGuard, TypeVar
+from urllib.parse import urlsplit
 
 from lastword.errors import SettingError, WrongTypeError
 
@@ -21,6 +23,7 @@ MAX_COUNT = 10**15  # upper bound of tokens, pairs or bytes
 MAX_NUMBER = 1e9  # upper bound of a weight, temperature or factor
 MIN_TEMPERATURE = 1e-6  # a logit divided by a smaller number may overflow float32
 MIN_SEED, MAX_SEED = -(2**63), 2**63 - 1
+HOST_AND_PORT = r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d+)?"  # of a URL, without credentials
 MAX_REPR_LENGTH = 60  # characters of a value in a message
 
 
@@ -132,6 +135,23 @@ def check_temperature(owner: str, name: str, value: Any) -> None:
     if 0 < value < MIN_TEMPERATURE:
         raise SettingError(
             f"{owner}({name}={short_repr(value)}) was given; {name} must be 0 or at least {MIN_TEMPERATURE:g}"
+        )
+
+
+def check_url(owner: str, url: Any) -> None:
+    """Raise an error unless a value is the URL of an HTTP server, without credentials, query or fragment."""
+    check_type(owner, "url", url, str, "text")
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in ("http", "https") and url.isascii() and url.isprintable() and parts.port != 0
+        is_url = is_url and re.fullmatch(HOST_AND_PORT, parts.netloc) is not None and not re.search(r"[ ?#\\]", url)
+    except ValueError:  # of brackets without an address, or a port that is no number
+        is_url = False
+    if not is_url:
+        shown = short_repr(url if "@" not in url else f"...@{url.rpartition('@')[2]}")  # without a password
+        raise SettingError(
+            f"{owner} {shown} was given; give http:// or https://, a host, and a port and path if the server has them, "
+            "such as http://127.0.0.1:8000/v1, and the API key in the environment variable LASTWORD_API_KEY"
         )
 
 

@@ -84,6 +84,8 @@ def calibrate(
     if isinstance(interpretation, str):
         interpretation = cast(Interpretation, parse_part("interpretation", interpretation))
     recipe, model = Recipe.coerce(recipe), as_model(model)
+    if engine is not None and engine.model_info is not model and model_key(engine.model_info) != model_key(model):
+        raise SettingError("calibrate was given an engine of another model; give it the model engine.model_info")
     recipe = replace(recipe, block=default_block(recipe))
     survival = Survival(limit, estimate, ends, interpretation)
     rows = _tokenize(model, prompts)

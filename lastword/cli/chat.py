@@ -126,6 +126,10 @@ def read_line() -> str:
         raise PromptError(f"standard input is not {sys.stdin.encoding} text ({error}); give UTF-8") from error
     if not line:
         raise EOFError
+    if len(line) == options.MAX_CHARACTERS and not line.endswith("\n"):
+        while line and not line.endswith("\n"):
+            line = sys.stdin.readline(options.MAX_CHARACTERS)
+        raise PromptError(f"a line of {options.MAX_CHARACTERS} characters or more was given; write shorter ones")
     return line.rstrip("\r\n")
 
 
@@ -208,7 +212,8 @@ def chat(
     from lastword.cli.chat_backends import LocalBackend, ServerBackend
 
     backend: LocalBackend | ServerBackend
-    if url:
+    if url is not None:
+        options.check_no_loading(model_options, "--base-url")
         backend = ServerBackend(url, os.environ.get(KEY), model_options.model, chat_options, timeout)
     else:
         if timeout is not None:

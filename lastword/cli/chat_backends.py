@@ -16,6 +16,7 @@ import lastword
 from lastword.cli.options import ChatOptions
 from lastword.errors import CapacityError, EngineError, RecipeError, SettingError, import_extra
 from lastword.io.files import os_error_reason, user_path
+from lastword.validation import check_url
 
 CONNECT_TIMEOUT = 10.0  # seconds
 TIMEOUT = 3600.0  # seconds between two chunks of an answer: a queue may be long
@@ -123,6 +124,7 @@ class ServerBackend:
     def __init__(
         self, url: str, key: str | None, name: str | None, chat_options: ChatOptions, timeout: float | None = None
     ) -> None:
+        check_url("--base-url", url)
         self._url = url
         self._fields = {field: value for field, value in vars(chat_options).items() if value is not None}
         if "max_new_tokens" in self._fields:  # OpenAI has another name

@@ -314,13 +314,24 @@ class EngineOptions:
         if self.engine == RAY:
             return WorkerPool(RayWorkers(source, self.workers, address=self.address, threads=self.threads))
         if self.engine == OPENAI:
-            if source.weights is not None:
+            check_no_loading(source, "--engine openai")
+            if source.calibration not in (None, "auto"):
                 raise SettingError(
-                    f"--weights {source.weights} was given with --engine openai, whose server has loaded "
-                    "its weights: leave it out, or give it to the server"
+                    f"--calibration {source.calibration} was given with --engine openai; give it to the server"
                 )
             return OpenAIEngine(str(self.base_url), source.name, requests=self.workers, timeout=self.timeout)
         return LocalEngine(source.load())
+
+
+def check_no_loading(source: ModelOptions | ModelSource, owner: str) -> None:
+    """Raise SettingError for an option of loading a model, which a server has loaded already."""
+    for name, default in {"device": "auto", "dtype": "auto", "weights": None}.items():
+        value = getattr(source, name)
+        if value != default:
+            raise SettingError(
+                f"--{name} {value} was given with {owner}, whose server has loaded its model: leave it out, or give it "
+                "to the server"
+            )
 
 
 def read_recipe(text: str | None) -> lastword.Recipe:

@@ -130,6 +130,8 @@ def decode(
     if generators is not None:
         expected = "lastword.RowGenerators(seeds), or None"
         check_type("decode", "generators", generators, RowGenerators, expected)
+        if not isinstance(seed, int) or seed:
+            raise SettingError(f"decode(seed={short_repr(seed)}) was given with generators; leave either out")
     if max_batch_size is not None:
         check_int("decode", "max_batch_size", max_batch_size, minimum=1)
         if hooks != Hooks():

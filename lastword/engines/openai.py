@@ -32,7 +32,7 @@ from lastword.errors import EngineError, SettingError, import_extra
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.wrappers import combined_traits
 from lastword.recipe.recipe import Recipe
-from lastword.validation import MAX_SLOTS, check_int, check_number
+from lastword.validation import MAX_SLOTS, check_int, check_number, check_url
 from lastword.version import __version__
 
 API_KEY = "LASTWORD_API_KEY"  # the only environment variable whose value is sent to the server
@@ -55,10 +55,7 @@ class OpenAIEngine:
             check_int("OpenAIEngine", "requests", requests, minimum=1, maximum=MAX_WORKERS)
         if timeout is not None:
             check_number("OpenAIEngine", "timeout", timeout, above=0)
-        if not base_url.startswith(("http://", "https://")):
-            raise SettingError(
-                f"--base-url {base_url} was given; it starts with http:// or https://, usually ends with /v1"
-            )
+        check_url("--base-url", base_url)
         self.base_url, self.name, self.requests = base_url.rstrip("/"), name, requests
         self.timeout = timeout or TIMEOUT
         self._openai = openai = import_extra("openai", "client", "--engine openai")

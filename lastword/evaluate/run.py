@@ -19,13 +19,13 @@ from lastword.engines.local import LocalEngine
 from lastword.errors import EngineError, SettingError
 from lastword.evaluate.journal import Journal
 from lastword.evaluate.records import Answer, Fields, Identity, Record, identity, make_record
-from lastword.evaluate.tasks import Sample, Task
+from lastword.evaluate.tasks import Sample, Task, check_scores, read_samples
 from lastword.io.schema import MAX_TEXT_LENGTH
 from lastword.models.base import MaskPredictor, TextTokenizer
 from lastword.models.weights import fingerprint
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
-from lastword.validation import check_int
+from lastword.validation import check_choice, check_int
 
 MAX_FAILURES = 32  # a run without any answer stops after this many failures
 # Answers that finish within this time are scored together, since programs in answers run in parallel.
@@ -62,7 +62,7 @@ def evaluate(
     check_counts("evaluate", "max_batch_size", max_batch_size, limit)
     engine = _choose_engine(model, engine)
     layout = PromptLayout.of(model, chat=chat, bos=bos)
-    samples = [(task, task.samples(limit)) for task in tasks]
+    samples = [(task, read_samples(task, limit)) for task in tasks]
     in_chat = {layout.name(sample) == "chat" for _, task_samples in samples for sample in task_samples}
     recipe = resolve(recipe, model, in_chat=in_chat)  # records contain the resolved recipe
     scorer = Scorer(tasks, timed)
@@ -128,14 +128,15 @@ class Scorer:
 
     def _scores(self, samples: Sequence[Sample], texts: Sequence[str], replies: Sequence[Reply]) -> list[float]:
         """Return a score per reply; it is 0 if the prompt was too long."""
-        scores = [0.0] * len(samples)
+        scores: list[float] = [0.0] * len(samples)
         decoded = [reply.details["finish"] != TOO_LONG for reply in replies]
         for name, task in self._tasks.items():
             rows = [row for row, sample in enumerate(samples) if sample.task == name and decoded[row]]
             if rows:
                 task_scores = task.score([samples[row] for row in rows], [texts[row] for row in rows])
+                check_scores(name, task_scores, len(rows))
                 for row, score in zip(rows, task_scores):
-                    scores[row] = score
+                    scores[row] = float(score)
         return scores
 
 
@@ -180,13 +181,20 @@ class PromptLayout:
     @classmethod
     def of(cls, model: MaskPredictor | RemoteModelInfo, *, chat: bool | None = None, bos: bool = False) -> PromptLayout:
         """Return how prompts become token ids for a model; `chat=None` uses the chat template if there is one."""
-        if isinstance(model, RemoteModelInfo):
-            return cls(None, model.has_chat_template if chat is None else chat, bos)
-        if model.tokenizer is None:
+        for name, value, default in (("chat", chat, None), ("bos", bos, False)):
+            check_choice("evaluate", name, value, True, False, default)
+        tokenizer = None if isinstance(model, RemoteModelInfo) else model.tokenizer
+        if tokenizer is None and not isinstance(model, RemoteModelInfo):
             raise SettingError(
                 f"{type(model).__name__} has no tokenizer, and the prompts of tasks are texts; give it one"
             )
-        return cls(model.tokenizer, model.tokenizer.chat_template is not None if chat is None else chat, bos)
+        if chat is None and isinstance(model, RemoteModelInfo):
+            chat = model.has_chat_template
+        elif chat is None:
+            chat = tokenizer is not None and tokenizer.chat_template is not None
+        if chat and bos:
+            raise SettingError("bos=True was given with a chat template, which writes its own; leave bos out")
+        return cls(tokenizer, chat, bos)
 
     def name(self, sample: Sample) -> str:
         return "chat" if sample.turns or self.chat else "bos" if self.bos else "plain"

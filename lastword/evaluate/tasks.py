@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Protocol, runtime_checkable
+from math import isfinite
+from typing import Any, Protocol, runtime_checkable
 
 from lastword.errors import TaskError
 from lastword.evaluate.records import Fields
 from lastword.sandbox.runner import Verdict, sandbox_info
 from lastword.tasks import BENCHMARKS, FAMILIES, load_frozen
+from lastword.validation import is_list, short_repr
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,32 @@ class Task(Protocol):
     def samples(self, limit: int | None = None) -> list[Sample]: ...
 
     def score(self, samples: Sequence[Sample], texts: Sequence[str]) -> list[float]: ...
+
+
+def read_samples(task: Task, limit: int | None) -> list[Sample]:
+    """Return the checked samples of a task, at most `limit`."""
+    if isinstance(task, type) or not isinstance(task, Task):
+        raise TaskError(
+            f"evaluate was given the task {short_repr(task)}; give objects with name, group, version, samples(limit) "
+            "and score(samples, texts), such as those of lastword.evaluate.embedded_tasks()"
+        )
+    samples = task.samples(limit)
+    if not is_list(samples) or not all(isinstance(sample, Sample) and sample.task == task.name for sample in samples):
+        raise TaskError(
+            f"{task.name}.samples returned {short_repr(samples)}; it must return a list of Sample(task={task.name!r})"
+        )
+    if len({sample.index for sample in samples}) < len(samples) or len(samples) > (limit or len(samples)):
+        raise TaskError(f"{task.name}.samples must return different indices, and at most `limit` samples")
+    return list(samples)
+
+
+def check_scores(name: str, scores: Any, count: int) -> None:
+    """Raise TaskError unless a scorer returned a finite number per sample."""
+    kinds = (bool, int, float)
+    if not is_list(scores) or len(scores) != count or not all(isinstance(s, kinds) and isfinite(s) for s in scores):
+        raise TaskError(
+            f"{name}.score returned {short_repr(scores)}; it must return a list of {count} finite numbers, one per text"
+        )
 
 
 class EmbeddedTask:

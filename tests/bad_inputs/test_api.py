@@ -94,6 +94,8 @@ ROWS = [
     ("decode", "hooks=[]", TYPE, "decode(hooks=[])"),
     ("decode", "generators=0", TYPE, "generators must be lastword.RowGenerators(seeds), or None"),
     ("decode", "generators=lastword.RowGenerators([1, 2])", SETTING, "2 generators were given for 1 prompts"),
+    ("decode", "generators=lastword.RowGenerators([1]), seed=3", SETTING, "decode(seed=3) was given with generators"),
+    ("decode", "generators=lastword.RowGenerators([1]), seed=[0]", SETTING, "leave either out"),
     ("decode", "in_chat='yes'", TYPE, "in_chat='yes'"),
     ("hooks", "logits=3", TYPE, "called as logits(step, canvas, columns, logits)"),
     ("hooks", "tokens='abc'", TYPE, "called as tokens(step, canvas)"),

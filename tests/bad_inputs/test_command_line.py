@@ -30,6 +30,7 @@ def warm():
 USERS = {
     "notes.txt": b"my own text\n",
     "prompts.txt": b"abc\n" * 12,
+    "lines.jsonl": b'{"prompt": "abc"}\n',
     "deep.json": b"[" * 100_000,
     "empty.txt": b"",
     "bytes": b"\xff\xfe\x00\x01" * 10,
@@ -56,6 +57,8 @@ def toy(command, *words):
 
 CALIBRATE = ("calibrate", "--prompts", "prompts.txt", "-m", "toy")
 TABLES = ("tables", "--records", str(SPEED))
+
+HOST, REMOTE = "http://127.0.0.1:1/v1", ("--engine", "openai", "--base-url")
 
 # The words of a command line, its exit code, and what standard error says.
 ROWS = [
@@ -107,6 +110,23 @@ ROWS = [
     (toy("generate", "--max-new-tokens", "0"), 1, "--max-new-tokens 0 was given; give a whole number from 1"),
     (("chat", "--url", "http://127.0.0.1:1", "--timeout", "0"), 1, "--timeout 0 was given; give a number of"),
     (("chat", "--timeout", "9"), 1, "--timeout 9 was given without --base-url"),
+    # URLs of servers, and options of loading that a server cannot use
+    (("chat", "--base-url", "http://[::1"), 1, "--base-url 'http://[::1' was given"),
+    (("chat", "--base-url", "http://host:notaport"), 1, "such as http://127.0.0.1:8000/v1"),
+    (("chat", "--base-url", "ftp://host"), 1, "give http:// or https://"),
+    (("chat", "--base-url", "http://user:secret@host"), 1, "'...@host' was given"),
+    (("chat", "--base-url", HOST, "--device", "cpu"), 1, "--device cpu was given with --base-url"),
+    (("chat", "--base-url", HOST, "--dtype", "float32"), 1, "--dtype float32 was given with --base-url"),
+    (("chat", "--base-url", HOST, "--weights", "fp8"), 1, "--weights fp8 was given with --base-url"),
+    (("eval", *REMOTE, "http://[::1"), 1, "--base-url 'http://[::1' was given"),
+    (("eval", *REMOTE, "http://host:notaport"), 1, "such as http://127.0.0.1:8000/v1"),
+    (("eval", *REMOTE, "http://"), 1, "--base-url 'http://' was given"),
+    (("eval", *REMOTE, HOST, "--device", "cpu"), 1, "--device cpu was given with --engine openai"),
+    (("eval", *REMOTE, HOST, "--dtype", "float32"), 1, "--dtype float32 was given with --engine openai"),
+    (("eval", *REMOTE, HOST, "--weights", "fp8"), 1, "--weights fp8 was given with --engine openai"),
+    (("eval", *REMOTE, HOST, "--calibration", "a.json"), 1, "--calibration a.json was given with --engine openai"),
+    (("batch", "lines.jsonl", *REMOTE, "https://[", "--out", "a.jsonl"), 1, "--base-url 'https://[' was given"),
+    (("batch", "lines.jsonl", *REMOTE, HOST, "--dtype", "float16", "--out", "a.jsonl"), 1, "with --engine openai"),
     (("eval", "--timeout", "nan"), 1, "--timeout nan was given; give a number of"),
     (toy("generate", "--max-new-tokens", HUGE), 1, "give a whole number from 1 to 1000000000000000"),
     (toy("generate", "--stop", ""), 1, "--stop has an empty value"),
