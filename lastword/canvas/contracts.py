@@ -31,6 +31,12 @@ def check_returned(owner: str, value: object, kind: type, expected: str) -> None
         )
 
 
+def call_part(part: object, method: str, *arguments: object, like: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the tensor that a method of a part returns, checked to have the shape and the device of `like`."""
+    returned = getattr(part, method)(*arguments)
+    return check_tensor(f"{name_of(part, method)} returned", returned, like.shape, dtype, like.device)
+
+
 def check_traits(part: Any, kind: type) -> None:
     """Raise an error unless the traits of a part are a valid instance of `kind`."""
     check_returned(name_of(part, "traits"), part.traits, kind, f"an instance of {kind.__name__}")

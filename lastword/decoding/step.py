@@ -12,12 +12,12 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas, Clock, State, tree_map, tree_where
 from lastword.canvas.columns import Columns, cached_arange
+from lastword.canvas.contracts import call_part
 from lastword.decoding.forward import BatchCost, Forward, Hooks, PackedCapacity, PassInputs, StaticColumns
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
 from lastword.models.storage import CacheStorage
-from lastword.policies.cache import DualCache, NoCache, create_storage, stale_columns
-from lastword.policies.commit import is_ready
+from lastword.policies.cache import DualCache, NoCache, create_storage
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.policy import revise_with
 from lastword.policies.length.wrappers import combined_traits, policy_layers
@@ -237,13 +237,16 @@ class Stepper:
         answer = self._answer_to_read(canvas, clock)
         read = (window if answer is None else window | answer) & visible
         read = read if active is None else read & active[:, None]
-        stale = stale_columns(recipe.cache, canvas, clock) & visible
+        stale = self._stale(canvas, clock) & visible
         if self._step == 0 and bool((visible & ~stale).any()):
             raise SettingError(
                 f"{type(recipe.cache).__name__}.stale left out columns of a row's first pass, of which nothing is "
                 "stored; return all of them if clock.step is 0 (canvas.valid)"
             )
         return PassInputs(Columns.from_mask(read), visible, stale)
+
+    def _stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
+        return call_part(self.recipe.cache, "stale", canvas, clock, like=canvas.tokens, dtype=torch.bool)
 
     def _static_inputs(
         self, state: BatchState, shape: PassShape, window: Bool[Tensor, "B L"], active: Bool[Tensor, "B"] | None
@@ -278,7 +281,7 @@ class Stepper:
         cache, length = recipe.cache.traits, combined_traits(recipe.length)
         if length.reads == "masks" and not recipe.commit.traits.reads_answer:
             return None
-        readable = canvas.valid if cache.covers_stored_columns else stale_columns(recipe.cache, canvas, clock)
+        readable = canvas.valid if cache.covers_stored_columns else self._stale(canvas, clock)
         if cache.refreshes_by_block and length.resizes == "any time":
             readable = readable & clock.block_start[:, None]
         return canvas.unfinished & readable
@@ -300,7 +303,8 @@ class Stepper:
         writes = columns.scatter(chosen)
         if recipe.commit.traits.reads_answer:
             filled = canvas.write(writes, tokens)
-            ready = is_ready(recipe.commit, prediction, filled, clock) & prediction.covers_all(canvas.masked)
+            ready = call_part(recipe.commit, "ready", prediction, filled, clock, like=canvas.horizon, dtype=torch.bool)
+            ready = ready & prediction.covers_all(canvas.masked)
             ready = self._without_growing(ready, state, filled, prediction)
             writes = writes | (ready[:, None] & canvas.masked)
         canvas = canvas.write(writes, tokens)

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.contracts import check_returned, name_of
-from lastword.canvas.tokens import check_tensor
 from lastword.errors import SettingError
 from lastword.models.storage import CacheStorage, FeatureStorage, KVStorage
-from lastword.validation import Part, check_choice, check_int, check_number, checked_field
+from lastword.validation import Part, check_int, check_number, checked_field
 
 
 @dataclass(frozen=True)
@@ -25,12 +24,8 @@ class CacheTraits:
     stores_states: bool = True  # whether anything is kept from pass to pass
     # Whether the pass at a block start computes the whole answer, and later passes of the block only a part of it.
     refreshes_by_block: bool = False
-    stale_suffix: bool = checked_field(
-        False, check_choice, True, False
-    )  # whether later passes of a block have no logits for the slots after it
-    covers_stored_columns: bool = checked_field(
-        False, check_choice, True, False
-    )  # whether a pass also has logits for columns that are not stale
+    stale_suffix: bool = False  # whether later passes of a block have no logits for the slots after it
+    covers_stored_columns: bool = False  # whether a pass also has logits for columns that are not stale
     # Whether `stale` can run inside a CUDA graph: without host synchronisation or data-dependent shapes.
     capturable: bool = False
 
@@ -64,12 +59,6 @@ def create_storage(cache: Cache, canvas: Canvas) -> CacheStorage | None:
     else:
         check_returned(owner, storage, NoneType, "None, as its traits have stores_states=False")
     return storage
-
-
-def stale_columns(cache: Cache, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
-    """Return the checked result of `cache.stale`."""
-    tokens, owner = canvas.tokens, name_of(cache, "stale")
-    return check_tensor(f"{owner} returned", cache.stale(canvas, clock), tokens.shape, torch.bool, tokens.device)
 
 
 @dataclass(frozen=True)

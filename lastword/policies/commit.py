@@ -11,8 +11,6 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.columns import Window
-from lastword.canvas.contracts import check_unchanged, name_of, version_of
-from lastword.canvas.tokens import check_tensor
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError, WrongTypeError
 from lastword.validation import Part, check_choice, check_int, check_list, check_number, checked_field, short_repr
@@ -22,12 +20,8 @@ from lastword.validation import Part, check_choice, check_int, check_list, check
 class CommitTraits:
     """The properties of a commit rule on which other parts depend."""
 
-    reads_answer: bool = checked_field(
-        True, check_choice, True, False
-    )  # whether `ready` needs candidates for every mask of the answer
-    uses_slot_indices: bool = checked_field(
-        False, check_choice, True, False
-    )  # whether it names slots by index from the left, which insertions shift
+    reads_answer: bool = True  # whether `ready` needs candidates for every mask of the answer
+    uses_slot_indices: bool = False  # whether it names slots by index from the left, which insertions shift
     # Whether `ready` can run inside a CUDA graph: without host synchronisation or data-dependent shapes.
     capturable: bool = False
 
@@ -50,16 +44,6 @@ class CommitRule(Part):
         A row is committed only if the pass has read all its masks; if a cache or an unmask rule prevented that, this
         method is called again after the next pass.
         """
-
-
-def is_ready(rule: CommitRule, prediction: Prediction, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B"]:
-    """Return the checked result of `rule.ready`."""
-    owner, version, rows = name_of(rule, "ready"), version_of(canvas.tokens), canvas.horizon
-    ready = check_tensor(
-        f"{owner} returned", rule.ready(prediction, canvas, clock), rows.shape, torch.bool, rows.device
-    )
-    check_unchanged(owner, canvas.tokens, version)
-    return ready
 
 
 @dataclass(frozen=True)

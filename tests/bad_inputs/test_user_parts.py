@@ -361,11 +361,7 @@ GROUPS = [
     (
         "revise",
         "masks were to be inserted",
-        [
-            "(canvas.extend(canvas.horizon * 0 + 10**9), state)",
-            "(canvas.extend(canvas.horizon * 0 - 1), state)",
-            "(canvas.insert_masks(canvas.horizon * 0, canvas.horizon), state)",
-        ],
+        ["(canvas.extend(canvas.horizon * 0 + 10**9), state)", "(canvas.extend(canvas.horizon * 0 - 1), state)"],
     ),
     ("revise", "masks after", ["(replace(canvas, tokens=torch.full_like(canvas.tokens, 27)), state)"]),
     ("revise", "horizon of", ["(canvas.crop(canvas.horizon[:1]), state)", "(canvas.crop(2), state)"]),

@@ -25,7 +25,7 @@ from lastword.policies.unmask.rule import UnmaskTraits
 
 warnings.filterwarnings("ignore")
 
-SECONDS = 20  # of one row; a decoding that never ends is stopped then
+SECONDS = 60  # of one row; a decoding that never ends is stopped then
 MEMORY = 8 * 2**30  # bytes of address space
 TOY = lastword.load("toy")
 PROMPTS = [[1, 2], [3, 4, 5]]

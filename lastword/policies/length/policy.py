@@ -43,22 +43,13 @@ class LengthTraits:
     # "ahead", the slots after a block in the pass that completes the block; "one step", the whole answer in one step.
     reads: Reads = checked_field("masks", check_choice, *get_args(Reads))
     grows: bool = False  # whether `revise` may make a row longer
-    replans: bool = checked_field(
-        False, check_choice, True, False
-    )  # whether `revise` computes the length anew, so that a wrapper may change it too
-    uses_confidence: bool = checked_field(
-        False, check_choice, True, False
-    )  # whether it depends on the model's confidence in the remaining masks
-    bounds_cost: bool = checked_field(
-        False, check_choice, True, False
-    )  # whether it guarantees that decoding costs no more than planned
-    needs_blocks: bool = checked_field(
-        False, check_choice, True, False
-    )  # whether it has little effect if the whole answer is one block
+    replans: bool = False  # whether `revise` computes the length anew, so that a wrapper may change it too
+    uses_confidence: bool = False  # whether it depends on the model's confidence in the remaining masks
+    bounds_cost: bool = False  # whether it guarantees that decoding costs no more than planned
+    needs_blocks: bool = False  # whether it has little effect if the whole answer is one block
     min_slots: int = checked_field(1, check_int, minimum=1)  # the fewest slots that it plans
-    max_slots: int | None = checked_field(
-        None, check_int, minimum=1
-    )  # the most slots that it plans or grows to; None: unknown
+    # The most slots that it plans or grows to; None: unknown.
+    max_slots: int | None = checked_field(None, check_int, minimum=1)
     # Whether `revise` can run inside a CUDA graph: without host synchronisation or data-dependent shapes.
     capturable: bool = False
 

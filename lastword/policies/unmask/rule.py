@@ -12,12 +12,12 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas, Clock, State
 from lastword.canvas.columns import cached_arange
-from lastword.canvas.contracts import check_unchanged, name_of, result_and_state, version_of
+from lastword.canvas.contracts import call_part, check_unchanged, name_of, result_and_state, version_of
 from lastword.canvas.tokens import check_tensor
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
 from lastword.policies.unmask.schedule import EqualShares, Schedule
-from lastword.validation import Part, check_choice, check_int, check_temperature, check_type, checked_field
+from lastword.validation import Part, check_int, check_temperature, check_type, checked_field
 
 UNBOUNDED = 2**62  # more passes than any decoding has
 MaskChoice = tuple[Bool[Tensor, "B S"], State]  # the masks to fill, and the state after the pass
@@ -27,15 +27,9 @@ MaskChoice = tuple[Bool[Tensor, "B S"], State]  # the masks to fill, and the sta
 class UnmaskTraits:
     """The properties of an unmask rule on which other parts depend."""
 
-    follows_schedule: bool = checked_field(
-        False, check_choice, True, False
-    )  # whether a schedule ends each window, so that passes may fill nothing
-    uses_model: bool = checked_field(
-        True, check_choice, True, False
-    )  # whether predictions decide which masks are filled first
-    hides_columns: bool = checked_field(
-        False, check_choice, True, False
-    )  # whether `visible_columns` may omit columns, which outdates their cached states
+    follows_schedule: bool = False  # whether a schedule ends each window, so that passes may fill nothing
+    uses_model: bool = True  # whether predictions decide which masks are filled first
+    hides_columns: bool = False  # whether `visible_columns` may omit columns, which outdates their cached states
     # Whether `choose` can run inside a CUDA graph: without host synchronisation, data-dependent shapes or random draws.
     capturable: bool = False
 
@@ -102,10 +96,9 @@ def choose(
 def visible_columns(rule: UnmaskRule, canvas: Canvas, clock: Clock, state: State) -> Bool[Tensor, "B L"]:
     """Return the checked result of `rule.visible_columns`."""
     valid, owner = canvas.valid, name_of(rule, "visible_columns")
-    visible = rule.visible_columns(canvas, clock, state)
+    visible = call_part(rule, "visible_columns", canvas, clock, state, like=valid, dtype=torch.bool)
     if visible is valid:
         return valid
-    check_tensor(f"{owner} returned", visible, valid.shape, torch.bool, valid.device)
     hidden = valid & ~visible
     has_gap = (hidden[:, :-1] & visible[:, 1:]).any(-1)
     has_no_mask = canvas.masked.any(-1) & ~(visible & canvas.masked & clock.window.columns(canvas.width)).any(-1)
@@ -155,13 +148,6 @@ def max_idle_steps(rule: UnmaskRule, masks: int, device: torch.device) -> Int[Te
     return torch.tensor([UNBOUNDED if count is None else count for count in counts], device=device)
 
 
-def scheduled(schedule: Schedule, open_masks: Bool[Tensor, "B S"], clock: Clock) -> Int[Tensor, "B"]:
-    """Return the checked result of `schedule.quota`."""
-    remaining = open_masks.sum(-1)
-    owner = f"{type(schedule).__name__}.quota returned"
-    return check_tensor(owner, schedule.quota(remaining, clock), remaining.shape, torch.long, remaining.device)
-
-
 @dataclass(frozen=True)
 class RankedRule(UnmaskRule):
     """Fill the masks with the highest scores, as many as the schedule allows.
@@ -188,7 +174,8 @@ class RankedRule(UnmaskRule):
         """Return the score of every column that was read; higher scores are filled first."""
 
     def choose(self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State) -> MaskChoice:
-        quota = scheduled(self.schedule, open_masks, clock)
+        remaining = open_masks.sum(-1)
+        quota = call_part(self.schedule, "quota", remaining, clock, like=remaining, dtype=torch.long)
         score = self.score(prediction).masked_fill(~open_masks, -torch.inf)
         if self.order_temperature == 0:
             return topk_mask(score, quota) & open_masks, state

@@ -9,8 +9,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lastword.canvas.canvas import Clock, State
+from lastword.canvas.contracts import call_part
 from lastword.decoding.prediction import Prediction
-from lastword.policies.unmask.rule import MaskChoice, UnmaskRule, UnmaskTraits, scheduled, topk_mask
+from lastword.policies.unmask.rule import MaskChoice, UnmaskRule, UnmaskTraits, topk_mask
 from lastword.policies.unmask.schedule import Cosine, Schedule, Timesteps
 from lastword.validation import check_number, check_type, checked_field
 
@@ -40,7 +41,9 @@ class MaskGit(UnmaskRule):
         score = score + self._noise(prediction, open_masks, clock)
         # An open mask with a candidate of probability 0 still ranks before columns that are not open masks.
         score = score.clamp(min=torch.finfo(score.dtype).min).masked_fill(~open_masks, -torch.inf)
-        return topk_mask(score, scheduled(self.schedule, open_masks, clock)) & open_masks, state
+        remaining = open_masks.sum(-1)
+        quota = call_part(self.schedule, "quota", remaining, clock, like=remaining, dtype=torch.long)
+        return topk_mask(score, quota) & open_masks, state
 
     def _noise(self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock) -> Float[Tensor, "B S"]:
         steps = self.schedule.row_steps(clock.masks_at_start)
