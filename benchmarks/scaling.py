@@ -31,7 +31,7 @@ from typing import Any
 import lastword
 from lastword.engines.base import GenerationRequest, environment
 from lastword.engines.local import QUEUE_FACTOR, ModelSource
-from lastword.engines.pool import WorkerPool, WorkQueue
+from lastword.engines.pool import WorkerCall, WorkerPool, WorkQueue
 from lastword.engines.workers import ProcessWorkers
 from lastword.io.files import write
 from lastword.recipe.recipe import Recipe
@@ -59,9 +59,9 @@ class MeasuredPool(WorkerPool):
         while len(self._idle) < self.backend.num_workers:
             self._wait()
 
-    def _finish_task(self, task: Future[Any]) -> Any:
-        self.last_done[self._running[task]] = time.perf_counter()
-        return super()._finish_task(task)
+    def _finish_task(self, call: WorkerCall, future: Future[Any], error: BaseException | None) -> Any:
+        self.last_done[call.worker] = time.perf_counter()
+        return super()._finish_task(call, future, error)
 
 
 class UnplannedPool(MeasuredPool):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import groupby, pairwise
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -29,6 +31,24 @@ LINE_SECONDS = 10.0  # between two lines of progress if standard error is not a 
 LINE_SHARE = 0.1  # the same as a share of the elapsed time; the longer of the two applies
 
 
+@dataclass(frozen=True)
+class ProgressStatus:
+    """A note and an estimate of the time left, shown as text that counts down until the next update."""
+
+    note: str
+    seconds_left: float | None
+    since: float = field(default_factory=lambda: monotonic())
+
+    def __str__(self) -> str:
+        remaining = ""
+        if self.seconds_left is not None:
+            waited = monotonic() - self.since
+            left = timedelta(seconds=max(0, round(self.seconds_left - waited)))
+            quiet = timedelta(seconds=round(waited))
+            remaining = f"about {left} left" if left else f"still working, nothing finished for {quiet}"
+        return ", ".join(filter(None, (self.note, remaining)))
+
+
 class ProgressDisplay:
     """The progress of a command: the number of finished items and the estimated time left."""
 
@@ -43,12 +63,11 @@ class ProgressDisplay:
         count = "" if total is None else f"{done}/{total} "
         self._bar.update(self._task, completed=done, total=total, description=f"{count}{self._unit}")
         left = self._bar.tasks[0].time_remaining if seconds_left is None else seconds_left
-        remaining = f"about {timedelta(seconds=round(left))} left" if left else ""
-        self._bar.update(self._task, status=", ".join(filter(None, (note, remaining))))
+        self._bar.update(self._task, status=ProgressStatus(note, None if done == total else left))
 
     def __str__(self) -> str:
         task = self._bar.tasks[0]
-        status = task.fields["status"]
+        status = str(task.fields["status"])
         return f"{task.description}, {timedelta(seconds=round(task.elapsed or 0))}" + (f"; {status}" if status else "")
 
 

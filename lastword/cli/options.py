@@ -104,6 +104,10 @@ CHAT_SEED = f"{SEED} Default: a new one for each answer."
 BATCH_SIZES = "Number of answers decoded at the same time."
 NAMES = "Name of the model in requests. Default: the value of --model."
 ENGINES = "Where answers are decoded: local (this process), processes, ray (a cluster), or openai (a server)."
+ENGINE_TIMEOUT = (
+    "Seconds that a worker may take for its prompts, or a server for an answer. Default: ten times the predicted "
+    "seconds, at least 60; for a server 3600."
+)
 WORKERS = (
     "Number of processes, Ray actors, or simultaneous requests to a server. Default: one per GPU or core; for a "
     "server, --batch-size."
@@ -274,7 +278,7 @@ SUPPORTED = {
     "threads": (PROCESSES, RAY),
     "address": (RAY,),
     "base_url": (OPENAI,),
-    "timeout": (OPENAI,),
+    "timeout": (PROCESSES, RAY, OPENAI),
 }
 
 
@@ -291,7 +295,7 @@ class EngineOptions:
     base_url: Annotated[
         str | None, Option(help="URL of the server of --engine openai, such as http://host:8000/v1.")
     ] = None
-    timeout: Timeout = None
+    timeout: Annotated[float | None, Option(callback=as_timeout, help=ENGINE_TIMEOUT)] = None
 
     def __post_init__(self) -> None:
         check_choice("--engine", "engine", self.engine, LOCAL, PROCESSES, RAY, OPENAI)
@@ -310,9 +314,10 @@ class EngineOptions:
         from lastword.engines import LocalEngine, OpenAIEngine, ProcessWorkers, RayWorkers, WorkerPool
 
         if self.engine == PROCESSES:
-            return WorkerPool(ProcessWorkers(source, self.workers, threads=self.threads))
+            return WorkerPool(ProcessWorkers(source, self.workers, threads=self.threads), task_timeout=self.timeout)
         if self.engine == RAY:
-            return WorkerPool(RayWorkers(source, self.workers, address=self.address, threads=self.threads))
+            actors = RayWorkers(source, self.workers, address=self.address, threads=self.threads)
+            return WorkerPool(actors, task_timeout=self.timeout)
         if self.engine == OPENAI:
             check_no_loading(source, "--engine openai")
             if source.calibration not in (None, "auto"):

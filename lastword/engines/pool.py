@@ -8,10 +8,12 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from time import monotonic
+from typing import Any, Protocol, runtime_checkable
 
 from lastword.decoding.forward import TokenCost
 from lastword.engines.base import GenerationReply, GenerationRequest, Key, Lengths, ModelInfo, Replies, Requests
+from lastword.engines.deadlines import MIN_DEADLINE, TOLERANCE, TaskDeadlines, WorkerTask
 from lastword.engines.local import QUEUE_FACTOR, RUN_ERRORS, error_text
 from lastword.errors import EngineError
 from lastword.policies.length.fixed import Fixed
@@ -22,23 +24,13 @@ from lastword.recipe.recipe import Recipe
 from lastword.validation import check_int, check_number
 from lastword.version import __version__
 
-MAX_ATTEMPTS = 3  # a request fails after this many workers have failed while they decoded it
+MAX_ATTEMPTS = 3  # a request fails after this many workers have died or hung while they decoded it
 MAX_LOAD_DEATHS = 3  # a worker is not restarted after this many deaths in a row before it was ready
 TASKS_PER_WORKER = 2  # a task gets the waiting requests divided by this and by the number of workers
 PLAN_SIZE = 32  # maximal number of requests in a task that plans
 MAX_PLANS = 10_000  # maximal number of plans sent to workers, which probe again for requests without a plan
-START_TIMEOUT = 600.0  # seconds to wait for the first worker
+START_TIMEOUT = 600.0  # seconds until a worker must have loaded its model
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class WorkerTask:
-    """Requests that one worker plans or answers in one call. The task can be repeated if the worker dies."""
-
-    kind: Literal["plan", "answer"]
-    requests: Sequence[GenerationRequest]
-    recipe: Recipe
-    max_batch_size: int
 
 
 @runtime_checkable
@@ -56,11 +48,26 @@ class WorkerBackend(Protocol):
     def submit(self, worker: int, task: WorkerTask) -> Future[list[Any] | Exception]:
         """Send a task; return a future of one result per request: a reply, or a plan with its cost or None."""
 
+    def kill(self, worker: int) -> None:
+        """End a worker at once, also if it does not respond; `start` starts it again."""
+
+    def is_placed(self, worker: int) -> bool:
+        """Return whether a worker runs, and not merely waits for resources."""
+
     def requirements(self) -> str:
         """Return a phrase for error messages: what the workers need to start."""
 
     def close(self) -> None:
         """End the workers that this backend started."""
+
+
+@dataclass
+class WorkerCall:
+    """What a worker does: it loads its model, or runs a task."""
+
+    worker: int
+    started: float  # in seconds of `monotonic`
+    task: WorkerTask | None = None
 
 
 class WorkQueue:
@@ -95,15 +102,24 @@ class WorkerPool:
     Lengths are predicted first. Then requests are sent with their plans, longest first: no worker is left with a
     long answer when the others are idle, and rows of one batch have similar lengths. With a fixed canvas there
     are no probes, and the longest prompts are sent first. Close the pool, or use it in a `with` statement.
+
+    A worker that dies or hangs is restarted, and its requests are repeated one per task. It hangs if a task takes ten
+    times as long as predicted, but at least a minute; `task_timeout` sets other seconds. Models must be loaded within
+    `timeout` seconds.
     """
 
-    def __init__(self, backend: WorkerBackend, *, timeout: float = START_TIMEOUT) -> None:
+    def __init__(
+        self, backend: WorkerBackend, *, timeout: float = START_TIMEOUT, task_timeout: float | None = None
+    ) -> None:
         check_number("WorkerPool", "timeout", timeout, above=0)
+        if task_timeout is not None:
+            check_number("WorkerPool", "task_timeout", task_timeout, above=0)
         check_int("WorkerPool", "workers", backend.num_workers, minimum=1)
         self.backend, self.timeout = backend, timeout
+        self._deadlines = TaskDeadlines(task_timeout)
+        self._slowest_load: float | None = None  # seconds
         self._model_info: ModelInfo | None = None
-        self._loading: dict[Future[Any], int] = {}  # workers by the future of their model
-        self._running: dict[Future[Any], int] = {}  # workers by the future of their task
+        self._calls: dict[Future[Any], WorkerCall] = {}  # of busy workers
         self._idle: set[int] = set()
         self._load_deaths: Counter[int] = Counter()
 
@@ -116,7 +132,7 @@ class WorkerPool:
     def close(self) -> None:
         """End the workers."""
         self.backend.close()
-        self._loading, self._running, self._idle = {}, {}, set()
+        self._calls, self._idle = {}, set()
 
     @property
     def model_info(self) -> ModelInfo:
@@ -173,11 +189,9 @@ class WorkerPool:
         finished: list[tuple[list[int], list[Any]]] = []
         while True:
             for worker in sorted(self._idle):
-                if indices := queue.take(len(self._idle) + len(self._running) + len(self._loading)):
+                if indices := queue.take(len(self._idle) + len(self._calls)):
                     batch = tuple(work.requests[index] for index in indices)
-                    task = self.backend.submit(worker, replace(work, requests=batch))
-                    self._idle.discard(worker)
-                    self._running[task], assigned[task] = worker, indices
+                    assigned[self._submit(worker, replace(work, requests=batch))] = indices
             yield from finished  # while the workers decode their next tasks
             finished.clear()
             if not assigned and not queue:
@@ -194,29 +208,69 @@ class WorkerPool:
                     finished.append((failed, [GenerationReply(0, "", {}, reason)] * len(failed)))
 
     def _start(self) -> None:
-        if not (self._loading or self._running or self._idle):
+        if not (self._calls or self._idle):
             self._load_deaths.clear()
             for worker in range(self.backend.num_workers):
-                self._loading[self.backend.start(worker)] = worker
+                self._load(worker)
+
+    def _load(self, worker: int) -> None:
+        self._calls[self.backend.start(worker)] = WorkerCall(worker, monotonic())
+
+    def _submit(self, worker: int, task: WorkerTask) -> Future[Any]:
+        future = self.backend.submit(worker, task)
+        self._idle.discard(worker)
+        self._calls[future] = WorkerCall(worker, monotonic(), task)
+        return future
 
     def _wait(self) -> list[tuple[Future[Any], Any]]:
-        """Wait until a model is loaded or a task ends; return the tasks that ended, with their results or errors."""
-        timeout = None if self._running else self.timeout
-        done, _ = wait([*self._loading, *self._running], timeout, FIRST_COMPLETED)
-        if not done and not self._idle:
+        """Wait until a call ends or a worker hangs; return the tasks that ended, with their results or errors."""
+        ends = {future: call.started + self._time_limit(call) for future, call in self._calls.items()}
+        done, _ = wait(ends, max(0.0, min(ends.values()) - monotonic()), FIRST_COMPLETED)
+        tasks: list[tuple[Future[Any], Any]] = []
+        for future in done:
+            call = self._calls.pop(future)
+            if call.task is None:
+                self._finish_loading(call, future, future.exception())
+            else:
+                tasks.append((future, self._finish_task(call, future, future.exception())))
+        for future in ends.keys() - done:
+            call = self._calls[future]
+            if ends[future] > monotonic() or (call.task is None and not self._is_stuck(call)):
+                continue
+            del self._calls[future]
+            self.backend.kill(call.worker)
+            error = EngineError(f"it gave no result within {self._time_limit(call):.0f} s and was ended")
+            if call.task is None:
+                self._finish_loading(call, future, error)
+            else:
+                tasks.append((future, self._finish_task(call, future, error)))
+        return tasks
+
+    def _time_limit(self, call: WorkerCall) -> float:
+        """Return the seconds until a call counts as stuck."""
+        if call.task is not None:
+            return self._deadlines.seconds(call.task)
+        slowest = self._slowest_load
+        return self.timeout if slowest is None else min(self.timeout, max(MIN_DEADLINE, TOLERANCE * slowest))
+
+    def _is_stuck(self, loading: WorkerCall) -> bool:
+        """Return whether an overdue worker must be ended; wait again for one without resources."""
+        if self._model_info is None:
             raise EngineError(
                 f"no worker was ready after {self.timeout:g} s; waited for {self.backend.requirements()}. "
                 "Check that the resources are free, or use fewer workers"
             )
-        for future in done & self._loading.keys():
-            self._finish_loading(future)
-        return [(task, self._finish_task(task)) for task in done & self._running.keys()]
+        if self.backend.is_placed(loading.worker):
+            return True
+        loading.started = monotonic()
+        return False
 
-    def _finish_loading(self, future: Future[Any]) -> None:
+    def _finish_loading(self, call: WorkerCall, future: Future[Any], error: BaseException | None) -> None:
         """Mark a worker as idle if it has loaded its model; else restart it, unless it died `MAX_LOAD_DEATHS` times."""
-        worker = self._loading.pop(future)
-        if (error := future.exception()) is None:
+        worker = call.worker
+        if error is None:
             self._check_model(worker, future.result())
+            self._slowest_load = max(monotonic() - call.started, self._slowest_load or 0.0)
             self._idle.add(worker)
             return
         self._load_deaths[worker] += 1
@@ -224,27 +278,28 @@ class WorkerPool:
             self._restart(worker, error)
             return
         _LOG.warning("worker %d died %d times (%s); it is not restarted", worker, MAX_LOAD_DEATHS, error)
-        if not (self._loading or self._running or self._idle):
+        if not (self._calls or self._idle):
             raise EngineError(
                 f"every worker died {MAX_LOAD_DEATHS} times before it was ready, the last with: "
                 f"{error_text(error)}. Check the memory, the files of the model, and the device"
             )
 
-    def _finish_task(self, task: Future[Any]) -> list[Any] | BaseException:
-        worker = self._running.pop(task)
-        if (error := task.exception()) is not None:
-            self._restart(worker, error)
+    def _finish_task(self, call: WorkerCall, future: Future[Any], error: BaseException | None) -> Any:
+        if error is not None:
+            self._restart(call.worker, error)
             return error
-        self._idle.add(worker)
-        self._load_deaths[worker] = 0
-        result: list[Any] | Exception = task.result()
+        self._idle.add(call.worker)
+        self._load_deaths[call.worker] = 0
+        result: list[Any] | Exception = future.result()
         if isinstance(result, RUN_ERRORS):
             raise result
+        if call.task is not None and not isinstance(result, Exception):
+            self._deadlines.finish(call.task, monotonic() - call.started)
         return result
 
     def _restart(self, worker: int, error: BaseException) -> None:
         _LOG.warning("worker %d died (%s) and is restarted", worker, error)
-        self._loading[self.backend.start(worker)] = worker
+        self._load(worker)
 
     def _check_model(self, worker: int, model_info: ModelInfo | Exception) -> None:
         """Raise EngineError unless the worker has the first worker's model and this process's lastword version."""

@@ -23,8 +23,8 @@ import torch
 
 from lastword.canvas.canvas import tree_to
 from lastword.engines.base import ModelInfo
+from lastword.engines.deadlines import WorkerTask
 from lastword.engines.local import RUN_ERRORS, LocalEngine, ModelSource, error_text
-from lastword.engines.pool import WorkerTask
 from lastword.errors import EngineError, LastwordError, import_extra
 from lastword.validation import check_int, check_type
 
@@ -98,10 +98,13 @@ class ProcessWorkers:
         return self._threads.submit(_receive, process, pipe)
 
     def submit(self, worker: int, task: WorkerTask) -> Future[Any]:
-        process, pipe = self._processes[worker]
-        with suppress(OSError):  # the process has ended, which _receive reports
-            _send(pipe, task)
-        return self._threads.submit(_receive, process, pipe)
+        return self._threads.submit(_receive, *self._processes[worker], task)
+
+    def kill(self, worker: int) -> None:
+        self._processes[worker][0].kill()
+
+    def is_placed(self, worker: int) -> bool:
+        return True
 
     def requirements(self) -> str:
         return f"{self.num_workers} processes to load {self.source.name}"
@@ -128,9 +131,11 @@ def _send(pipe: Connection, message: object) -> None:
     pipe.send_bytes(pickle.dumps(message))
 
 
-def _receive(process: BaseProcess, pipe: Connection) -> Any:
-    """Return the next message of a process, or raise EngineError if it ended."""
+def _receive(process: BaseProcess, pipe: Connection, task: WorkerTask | None = None) -> Any:
+    """Send a task, if one is given, and return the next message of a process; raise EngineError if it ended."""
     try:
+        if task is not None:
+            _send(pipe, task)  # blocks if the process does not read
         return pickle.loads(pipe.recv_bytes())
     except Exception as error:  # the pipe is closed, or the message incomplete
         process.join(SECONDS_TO_END)
@@ -163,6 +168,7 @@ class RayWorkers:
         _check_workers("RayWorkers", source, workers, threads)
         self.source = source.with_absolute_paths()
         self._actors: dict[int, Any] = {}
+        self._placed: dict[int, Any] = {}  # references that become ready when an actor runs
         self._ray = import_ray()
         self._connected = connect(self._ray, address)
         resources = self._ray.cluster_resources()
@@ -178,6 +184,7 @@ class RayWorkers:
             # Ray restarts an actor as often as necessary, and the pool counts the attempts of a task.
             actor_class = self._ray.remote(**resources, max_restarts=-1, max_task_retries=0)(ModelWorker)
             self._actors[worker] = actor_class.remote(self.source, self.threads)
+            self._placed[worker] = self._actors[worker].__ray_ready__.remote()
         # Loading is retried without limit, because calls fail at once as long as Ray tries to reach a dead node.
         load = self._actors[worker].load.options(max_task_retries=-1)
         future: Future[Any] = load.remote().future()
@@ -186,6 +193,12 @@ class RayWorkers:
     def submit(self, worker: int, task: WorkerTask) -> Future[Any]:
         future: Future[Any] = self._actors[worker].run.remote(task).future()
         return future
+
+    def kill(self, worker: int) -> None:
+        self._ray.kill(self._actors.pop(worker))
+
+    def is_placed(self, worker: int) -> bool:
+        return bool(self._ray.wait([self._placed[worker]], timeout=0)[0])
 
     def requirements(self) -> str:
         free = self._ray.available_resources()

@@ -25,6 +25,7 @@ def clock(monkeypatch):
     """The time of progress displays, in a list of one number."""
     now = [0.0]
     monkeypatch.setattr("rich.console.monotonic", lambda: now[0])
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
     return now
 
 
@@ -42,6 +43,18 @@ def test_an_estimate_and_a_note_are_shown(clock):
         clock[0] = 5.0
         display.update(5, 20, seconds_left=7.4, note="3 failed")
         assert str(display) == "5/20 samples, 0:00:05; 3 failed, about 0:00:07 left"
+
+
+def test_an_estimate_that_is_exceeded_is_replaced_by_the_time_since_the_last_update(clock):
+    with progress("samples") as display:
+        clock[0] = 5.0
+        display.update(5, 20, seconds_left=7.0)
+        clock[0] = 8.0
+        assert str(display) == "5/20 samples, 0:00:08; about 0:00:04 left"
+        clock[0] = 75.0
+        assert str(display) == "5/20 samples, 0:01:15; still working, nothing finished for 0:01:10"
+        display.update(20, 20, seconds_left=0.0)
+        assert str(display) == "20/20 samples, 0:01:15"
 
 
 def test_work_that_cannot_be_counted_is_named(clock):

@@ -33,25 +33,28 @@ def echo(task):
 
 
 class FakeBackend:
-    """Workers in this process. `script(number of the task, task)` is "done", "failed" or "died".
+    """Workers in this process. `script(number of the task, task)` is "done", "failed", "died" or "hung".
 
-    `loads(worker)` is the result of loading, or raises; without it, no worker becomes ready. With `shuffle`,
-    tasks end after random delays.
+    `loads(worker)` is the result of loading, or raises; if it is None, or without it, the worker hangs. With
+    `shuffle`, tasks end after random delays.
     """
 
     def __init__(
         self, workers=2, script=lambda number, task: "done", run=echo, loads=lambda worker: MODEL_INFO, shuffle=False
     ):
         self.num_workers, self.script, self.run, self.loads = workers, script, run, loads
-        self.submitted, self.starts, self.closed = [], [], False
+        self.submitted, self.starts, self.killed, self.closed = [], [], [], False
         self.threads = ThreadPoolExecutor(workers) if shuffle else None
 
     def start(self, worker):
         self.starts.append(worker)
-        return self.completed(self.loads, worker) if self.loads else Future()
+        future = self.completed(self.loads, worker) if self.loads else Future()
+        return future if not future.done() or future.exception() or future.result() is not None else Future()
 
     def submit(self, worker, task):
         self.submitted.append((worker, task))
+        if self.script(len(self.submitted) - 1, task) == "hung":
+            return Future()
         return self.completed(self.outcome, self.script(len(self.submitted) - 1, task), task)
 
     def completed(self, function, *args):
@@ -68,6 +71,12 @@ class FakeBackend:
         if outcome == "died":
             raise EngineError("killed")
         return EngineError("it raised") if outcome == "failed" else self.run(task)
+
+    def kill(self, worker):
+        self.killed.append(worker)
+
+    def is_placed(self, worker):
+        return True
 
     def requirements(self):
         return "a free GPU"
