@@ -68,3 +68,11 @@ def import_extra(name: str, extra: str, purpose: str) -> Any:
 
 class EngineError(LastwordError):
     """Workers (processes, a cluster, a server) that cannot be started or reached, or that died."""
+
+
+class FailedSamplesError(EngineError):
+    """Samples of an evaluation that failed; `all_failed` if no sample has a record."""
+
+    def __init__(self, message: str, *, all_failed: bool) -> None:
+        super().__init__(message)
+        self.all_failed = all_failed

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
 
 from lastword.batch.lines import (
     BatchLine,
@@ -113,12 +118,14 @@ class Batch:
         self._is_parquet = self.out.suffix.lower() in PARQUET
         # Lines are appended to this file; a Parquet file is written at the end.
         self.journal_path = self.out.with_name(f"{self.out.name}.jsonl") if self._is_parquet else self.out
+        self.run_path = self.out.with_name(f"{self.out.name}.run.json")  # describes the run
         if prompts.suffix.lower() not in JSON_LINES + PARQUET:
             raise PromptError(
                 f"{prompts.name} ends in {prompts.suffix or 'nothing'}; give prompts as .jsonl or .parquet "
                 "(an object per line or row)"
             )
         self.file = PromptFile(prompts)
+        self._journal: JournalFile | None = None  # while it is written
         self._check_out()
         self._scan()
         self.total = min(self.count, limit or self.count)
@@ -141,8 +148,7 @@ class Batch:
         optional = {"max_new_tokens": self.max_new_tokens, "stop": list(self.stop)}
         facts |= {name: value for name, value in optional.items() if value}
         facts["recipe"] = json.loads(recipe.to_json())
-        journal = JournalFile(self.journal_path, kind="answers of this run", remedy="give another file (--out)")
-        with journal.writing():
+        with self.writing() as journal:
             run_id = self._identify(facts, is_new=not journal.path.stat().st_size)
             output = PlainOutput(run_id) if self.output_format == "lines" else OpenAIOutput(run_id, self.name)
             answers = AnswerFile(journal, output)
@@ -158,6 +164,26 @@ class Batch:
         answered = len(answers.offsets) - failed
         return BatchSummary(self.out, self.count, answered, failed, before, work.num_tokens, seconds)
 
+    @contextmanager
+    def writing(self) -> Iterator[JournalFile]:
+        """Open and lock the file of answers; enter this before a model is loaded, since another process may write it.
+
+        An empty file is removed at the end.
+        """
+        if self._journal is not None:
+            yield self._journal
+            return
+        journal = JournalFile(self.journal_path, kind="answers of this run", remedy="give another file (--out)")
+        with journal.writing():
+            self._journal = journal
+            try:
+                yield journal
+            finally:
+                self._journal = None
+                with suppress(FileNotFoundError):
+                    if not self.journal_path.stat().st_size:
+                        self.journal_path.unlink()
+
     def _scan(self) -> None:
         """Set `input_format`, `count` and `in_chat` (the kinds of prompts); raise PromptError if there is no prompt.
 
@@ -166,6 +192,7 @@ class Batch:
         self.input_format: Format = "lines"
         self.in_chat: set[bool | None] = set()
         self.count, error, has_format, has_prompt = 0, "", False, False
+        custom_ids = array("I")  # checksums: a hundred million ids need 400 MB
         for record in self.file:
             self.count += 1
             fields = record.data if isinstance(record.data, dict) else {}
@@ -178,6 +205,8 @@ class Batch:
                     has_prompt = True
                 except PromptError as failure:
                     error = error or f"{record.where}: {failure}"
+            if fields.get("custom_id") is not None:
+                custom_ids.append(crc32(str(fields["custom_id"]).encode(errors="replace")))
             kinds = [name for name in PROMPT_FIELDS if fields.get(name) is not None]
             if "url" in fields:
                 self.in_chat.add(fields["url"] == "/v1/chat/completions" or None)
@@ -188,6 +217,22 @@ class Batch:
             raise PromptError(
                 f'{self.file.path} has no prompts{reason}; give an object per line, such as {{"prompt": "6 x 7 = ?"}}'
             )
+        self._check_repeated(np.frombuffer(custom_ids, np.uint32))
+
+    def _check_repeated(self, checksums: NDArray[np.uint32]) -> None:
+        """Raise PromptError if two lines have one custom_id; lines with equal checksums are read again."""
+        checksums.sort()
+        repeated = {*checksums[1:][checksums[1:] == checksums[:-1]].tolist()}
+        first = dict[str, str]()
+        for record in self.file if repeated else ():
+            name = str(record.data.get("custom_id")) if isinstance(record.data, dict) else ""
+            if crc32(name.encode(errors="replace")) in repeated and record.data.get("custom_id") is not None:
+                if name in first:
+                    raise PromptError(
+                        f"{self.file.path}: {record.where} repeats the custom_id {short_repr(name)} of {first[name]}; "
+                        "give each line its own, since answers are told apart by it"
+                    )
+                first[name] = record.where
 
     def parse(self, record: PromptRecord) -> PlainLine | ServerBody:
         """Return the prompt or request of a line; raise PromptError, or ServerError if its body is invalid."""
@@ -202,6 +247,12 @@ class Batch:
         if self.out.exists() and self.out.samefile(self.file.path):
             raise SettingError(f"{self.out} holds the prompts; give the answers another file (--out)")
         check_folder(self.out.parent)
+        has_answers = self.journal_path.exists() and self.journal_path.stat().st_size
+        if not has_answers and self.run_path.exists() and self._saved_run() is None:
+            raise SettingError(
+                f"{self.run_path} exists and does not describe a run of lastword batch; move it away, or give another "
+                "file with --out"
+            )
         if self._is_parquet:
             import_pyarrow()
             check_target(self.out)
@@ -211,9 +262,16 @@ class Batch:
                     "with --out, or move it away"
                 )
 
+    def _saved_run(self) -> dict[str, Any] | None:
+        """Return the description of a run next to the answers, or None if there is none."""
+        with suppress(OSError, ValueError):
+            saved = read_json_object(self.run_path)
+            return saved if {"run", "lastword"} <= saved.keys() else None
+        return None
+
     def _identify(self, facts: dict[str, Any], *, is_new: bool) -> str:
         """Return the run id, stored next to the answers; raise SettingError if they belong to another run."""
-        path = self.out.with_name(self.out.name + ".run.json")
+        path = self.run_path
         if is_new:
             content = json.dumps([facts[name] for name in FACTS if name in facts], sort_keys=True)
             run_id = sha256(content.encode()).hexdigest()[:12]

@@ -24,7 +24,16 @@ from lastword.argument_names import unknown_option
 from lastword.cli.batch import batch, calibrate
 from lastword.cli.catalog import models, recipes
 from lastword.cli.chat import chat
-from lastword.cli.errors import EXIT_CODES, THREADS, choose_threads, exit_code, flush_streams, prepare_streams, report
+from lastword.cli.errors import (
+    EXIT_CODES,
+    THREADS,
+    choose_threads,
+    exit_code,
+    flush_streams,
+    handle_sigterm,
+    prepare_streams,
+    report,
+)
 from lastword.cli.evaluate import bench, drift, evaluate, tables
 from lastword.cli.generate import demo, generate, predict
 from lastword.cli.serve import serve
@@ -33,7 +42,7 @@ from lastword.version import __version__
 
 __all__ = ["COMMANDS", "PANELS", "app", "main"]
 
-Function = Callable[..., None]
+Function = Callable[..., int | None]  # returns an exit code, or None for 0
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 app = typer.Typer(
@@ -68,10 +77,12 @@ def as_command(function: Function) -> Function:
             import_modules(values.get("import_modules") or ())
             for name, group in groups.items():
                 values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
-            function(**values)
+            code = function(**values)
         except (Exception, KeyboardInterrupt) as error:
             debug = debug or sys.argv[1:2] == ["--debug"]  # the option may precede the command
             raise typer.Exit(report(error, debug=debug)) from error
+        if code:
+            raise typer.Exit(code)
 
     debug = Parameter("debug", Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
     run.__signature__ = inspect.Signature([*_parameters(function), debug])  # type: ignore[attr-defined]
@@ -184,6 +195,7 @@ def _options(
 def main() -> None:
     """Run the `lastword` program and exit."""
     try:
+        handle_sigterm()
         prepare_streams()
         app()
         code = 0

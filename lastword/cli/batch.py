@@ -15,7 +15,7 @@ from typer import Argument, Option
 
 from lastword.cli import options
 from lastword.cli.console import progress
-from lastword.cli.errors import resumable
+from lastword.cli.errors import ALL_FAILED, SOME_FAILED, resumable
 from lastword.cli.options import EngineOptions, ModelOptions, RecipeOptions, path_option
 from lastword.errors import SettingError
 
@@ -44,7 +44,7 @@ def batch(
     plain: Annotated[bool, Option("--plain", help="Write plain lines also for input in OpenAI's format.")] = False,
     calibration: options.CalibrationFile = "auto",
     import_modules: options.Imports = None,
-) -> None:
+) -> int:
     """Answer a file of prompts.
 
     A line may replace max_new_tokens, temperature, top_p, top_k, stop, seed, recipe and length. Each answer is written
@@ -75,7 +75,12 @@ def batch(
         plain=plain,
     )
     source = model_options.source(calibration)
-    with resumable(), closing(engine_options.open(source)) as engine, progress("prompts") as display:
+    with (
+        resumable(),
+        prepared.writing(),
+        closing(engine_options.open(source)) as engine,
+        progress("prompts") as display,
+    ):
 
         def show(state: BatchProgress) -> None:
             note = f"{state.failed} failed" if state.failed else ""
@@ -83,6 +88,7 @@ def batch(
 
         outcome = prepared.run(engine, show)
     typer.echo(str(outcome))
+    return (SOME_FAILED if outcome.answered else ALL_FAILED) if outcome.failed else 0
 
 
 def calibrate(

@@ -18,6 +18,7 @@ from typer import Option
 
 from lastword.cli import options
 from lastword.cli.console import canvas_panel, printable
+from lastword.cli.errors import TerminatedError
 from lastword.cli.options import CHAT_MODEL, ChatOptions, ModelOptions
 from lastword.cli.serve import KEY
 from lastword.errors import CapacityError, LastwordError, PromptError, SettingError
@@ -77,7 +78,9 @@ class Conversation:
         updates = self._backend.answer(messages, draw=self._console.is_terminal)
         try:
             answer = show(updates, self._console, self._backend.name)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
+            if isinstance(error, TerminatedError):
+                raise
             note("lastword: stopped; the message was removed. Ctrl-C again ends the chat")
             return
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -10,17 +11,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 
 from lastword.embedded import EMBEDDED
-from lastword.errors import LastwordError, SettingError
+from lastword.errors import FailedSamplesError, LastwordError, SettingError
 
-REFUSED, UNEXPECTED, INTERRUPTED, READER_GONE = 1, 70, 130, 141
+REFUSED, SOME_FAILED, ALL_FAILED, UNEXPECTED, INTERRUPTED, READER_GONE, TERMINATED = 1, 3, 4, 70, 130, 141, 143
 EXIT_CODES = (
-    "Exit codes: 0 done; 1 rejected or failed, with the reason on standard error; 2 wrong usage; 70 a bug in lastword; "
-    "130 interrupted; 141 the reader of the pipe has exited."
+    "Exit codes: 0 done; 1 rejected or failed, with the reason on standard error; 2 wrong usage; 3 some prompts failed,"
+    " 4 all failed; 70 a bug in lastword; 130 interrupted; 141 the reader of the pipe has exited; 143 terminated."
 )
 MAX_MESSAGE = 2_000  # characters of an error message
 MAX_COLUMNS = 1_000  # rich pads its output to the width in the environment variable COLUMNS
@@ -36,13 +37,29 @@ ADVICE: dict[type[Exception], str] = {
 }
 
 
+class TerminatedError(KeyboardInterrupt):
+    """The interruption by SIGTERM, which has the effect of Ctrl-C."""
+
+
+def handle_sigterm() -> None:
+    """Raise TerminatedError in the main thread when SIGTERM arrives."""
+
+    def terminate(*_: object) -> NoReturn:
+        raise TerminatedError("terminated")
+
+    with suppress(ValueError):  # in another thread, where no handler can be set
+        signal.signal(signal.SIGTERM, terminate)
+
+
 def outcome(error: BaseException) -> tuple[int, str]:
     """Return the exit code of an error and its one-line message."""
     message = " ".join(str(error).split())
+    if isinstance(error, FailedSamplesError):
+        return ALL_FAILED if error.all_failed else SOME_FAILED, str(error)
     if isinstance(error, LastwordError):
         return REFUSED, str(error)
     if isinstance(error, KeyboardInterrupt):
-        return INTERRUPTED, str(error) or "interrupted"
+        return TERMINATED if isinstance(error, TerminatedError) else INTERRUPTED, str(error) or "interrupted"
     if isinstance(error, BrokenPipeError):
         return READER_GONE, ""
     if isinstance(error, RuntimeError) and "tried to allocate" in message.lower():  # torch is out of memory
@@ -74,7 +91,7 @@ def resumable() -> Iterator[None]:
         yield
     except KeyboardInterrupt as error:
         advice = "finished answers are saved: repeat the command to resume"
-        raise KeyboardInterrupt(f"interrupted; {advice}") from error
+        raise type(error)(f"{str(error) or 'interrupted'}; {advice}") from error
 
 
 def prepare_streams() -> None:

@@ -230,6 +230,7 @@ def connect(ray: Any, address: str | None) -> bool:
     _LOG.info("connecting to Ray: %s", name)
     if address not in (None, "auto", "local"):
         _check_reachable(str(address))
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         with private_files():
             ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
@@ -239,6 +240,8 @@ def connect(ray: Any, address: str | None) -> bool:
             "--head`, give --address HOST:PORT of its head, or --address local. Ray and Python must have one version "
             "everywhere; a cluster with tokens needs RAY_AUTH_MODE=token and the same token here"
         ) from error
+    with suppress(ValueError):  # in another thread, where Ray sets no handler
+        signal.signal(signal.SIGTERM, handler)  # Ray's handler would end the process without its cleanup
     return True
 
 

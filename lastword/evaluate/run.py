@@ -16,7 +16,7 @@ from lastword.engines.base import (
     compute_dtype,
 )
 from lastword.engines.local import LocalEngine
-from lastword.errors import EngineError, SettingError
+from lastword.errors import FailedSamplesError, SettingError
 from lastword.evaluate.journal import Journal
 from lastword.evaluate.records import Answer, Fields, Identity, Record, identity, make_record
 from lastword.evaluate.tasks import Sample, Task, check_scores, read_samples
@@ -96,9 +96,10 @@ def evaluate(
         progress(answered + len(unwritten), len(questions))
     if failed:
         reasons = [f"{questions[r.key][0].task} {questions[r.key][0].index} ({r.error})" for r in failed[:3]]
-        raise EngineError(
+        raise FailedSamplesError(
             f"{len(failed)} of {len(questions)} samples failed and have no record: {'; '.join(reasons)}. All "
-            "other answers are recorded: give the same command again to try only the failed ones"
+            "other answers are recorded: give the same command again to try only the failed ones",
+            all_failed=answered + len(unwritten) == 0,
         )
     records = journal.by_identity()
     return [record for record in (records[key] for key in questions) if isinstance(record, Answer)]

@@ -137,6 +137,9 @@ class PromptFile:
     def _rows(self) -> Iterator[PromptRecord]:
         rows = count(1)
         with import_pyarrow().parquet.ParquetFile(self.path) as file:
+            names = file.schema_arrow.names
+            if repeated := [name for name in names if names.count(name) > 1]:
+                raise ValueError(f"it has two columns of the name {short_repr(repeated[0])}")
             for batch in file.iter_batches(batch_size=ROWS_PER_BATCH):
                 for row, number in zip(batch.to_pylist(), rows):
                     yield PromptRecord(number - 1, f"row {number}", _without_nulls(row))

@@ -139,6 +139,29 @@ def test_a_file_without_prompts_is_rejected_before_anything_is_written(toy, tmp_
     assert not (tmp_path / "a.jsonl").exists()
 
 
+def test_a_repeated_custom_id_is_rejected(toy, tmp_path):
+    body = {"model": "m", "prompt": "abc"}
+    lines = [request_line("a", body), request_line("b", body), b"{", request_line("a", body)]
+    with pytest.raises(PromptError, match=r"p\.jsonl: line 4 repeats the custom_id 'a' of line 1"):
+        run(EchoEngine(toy), write_lines(tmp_path / "p.jsonl", *lines), tmp_path / "a.jsonl", name="m")
+    assert not (tmp_path / "a.jsonl").exists()
+
+
+def test_custom_ids_with_one_checksum_are_accepted(toy, tmp_path, monkeypatch):
+    monkeypatch.setattr("lastword.batch.run.crc32", lambda data: 7)
+    lines = [request_line(name, {"model": "m", "prompt": "abc"}) for name in "abc"]
+    assert run(EchoEngine(toy), write_lines(tmp_path / "p.jsonl", *lines), tmp_path / "a.jsonl").answered == 3
+
+
+def test_two_columns_of_one_name_are_rejected(toy, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="needs the package pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the package pyarrow")
+    table = pyarrow.table([["abc"], ["xyz"]], names=["prompt", "prompt"])
+    parquet.write_table(table, tmp_path / "p.parquet")
+    with pytest.raises(PromptError, match="two columns of the name 'prompt'"):
+        run(EchoEngine(toy), tmp_path / "p.parquet", tmp_path / "a.jsonl")
+
+
 def test_a_missing_file_is_rejected(toy, tmp_path):
     (tmp_path / "folder.jsonl").mkdir()
     for name, reason in (("none.jsonl", "No such file"), ("folder.jsonl", "not a regular file")):

@@ -140,6 +140,22 @@ def test_a_file_of_the_user_is_rejected_and_unchanged(toy, tmp_path, source, con
     assert not (tmp_path / "a.jsonl.run.json").exists()
 
 
+@pytest.mark.parametrize("content", [b"my notes", b"{}", b'{"run": "mine"}', b"[1]"])
+def test_a_description_of_the_user_is_rejected_and_unchanged(toy, tmp_path, source, content):
+    path = tmp_path / "a.jsonl.run.json"
+    path.write_bytes(content)
+    with pytest.raises(SettingError, match=r"a\.jsonl\.run\.json exists and does not describe a run"):
+        answer(toy, source, tmp_path / "a.jsonl")
+    assert path.read_bytes() == content
+    assert not (tmp_path / "a.jsonl").exists()
+
+
+def test_the_description_of_a_run_without_answers_is_replaced(toy, tmp_path, source):
+    answer(toy, source, tmp_path / "a.jsonl", seed=3)
+    (tmp_path / "a.jsonl").unlink()
+    assert answer(toy, source, tmp_path / "a.jsonl")[1].answered == 12
+
+
 @pytest.mark.parametrize("content", [b"my notes\n", b'{"index":0}\n', b"\n", b'{"my":"no'])
 def test_other_content_among_answers_is_rejected(toy, tmp_path, source, content):
     out = tmp_path / "a.jsonl"

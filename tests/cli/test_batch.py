@@ -1,12 +1,17 @@
 """Tests of the command `lastword batch`."""
 
 import json
+import signal
+import subprocess
+import sys
 
 import pytest
 
+from lastword.cli.errors import ALL_FAILED, SOME_FAILED, TERMINATED, TerminatedError
 from lastword.cli.options import EngineOptions
 from lastword.engines.local import LocalEngine
 from tests.batch.batches import read_lines, write_lines
+from tests.batch.test_resume import HOLD
 
 TOY = ("-m", "toy", "--length", "fixed:5")
 
@@ -20,13 +25,13 @@ def batch(command, monkeypatch, tmp_path):
 
 def test_a_file_is_answered_and_the_last_line_names_the_answers_file(batch, tmp_path):
     code, out, err = batch("p.jsonl", "--out", "new/a.jsonl", *TOY)
-    assert (code, err) == (0, "")
+    assert (code, err) == (SOME_FAILED, "")
     assert out.startswith("2 answered, 1 failed; 7 tokens in ")
     assert out.endswith("tokens/s; answers in new/a.jsonl\n")
     answers = read_lines(tmp_path / "new" / "a.jsonl")
     assert [line["text"] for line in answers] == ["defgh", None, answers[2]["text"]]
     code, out, _ = batch("p.jsonl", "--out", "new/a.jsonl", *TOY)
-    assert code == 0
+    assert code == SOME_FAILED
     assert out == "2 answered, 1 failed (3 by an earlier run); answers in new/a.jsonl\n"
     code, _, err = batch("p.jsonl", "--out", "new/a.jsonl", *TOY, "--seed", "4")
     assert code == 1
@@ -86,11 +91,46 @@ def test_an_interrupted_run_closes_the_engine_and_says_how_to_resume(batch, monk
     assert closed == [True]
 
 
+def test_the_exit_code_tells_whether_prompts_failed(batch, tmp_path):
+    for prompts, code in ((["abc"], 0), (["abc", "A?"], SOME_FAILED), (["A?", "B?"], ALL_FAILED)):
+        write_lines(tmp_path / "q.jsonl", *[{"prompt": prompt} for prompt in prompts])
+        assert batch("q.jsonl", "--out", f"{len(prompts)}{code}.jsonl", *TOY)[0] == code
+
+
+def test_a_second_writer_is_refused_before_the_model_is_loaded(batch, tmp_path, monkeypatch):
+    monkeypatch.setattr(EngineOptions, "open", None)
+    other = subprocess.Popen([sys.executable, "-c", HOLD, "a.jsonl"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout.readline() == "held\n"
+        code, _, err = batch("p.jsonl", "--out", "a.jsonl", *TOY)
+    finally:
+        other.kill()
+        other.wait()
+    assert code == 1
+    assert f"is being written by process {other.pid}" in err
+
+
+def test_sigterm_has_the_effect_of_ctrl_c(batch, monkeypatch, toy):
+    class Waiting(LocalEngine):
+        def generate(self, requests, recipe, *, max_batch_size):
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(EngineOptions, "open", lambda options, source: Waiting(toy))
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        code, _, err = batch("p.jsonl", "--out", "a.jsonl", *TOY)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert code == TERMINATED == 128 + signal.SIGTERM
+    assert err == "lastword: terminated; finished answers are saved: repeat the command to resume\n"
+    assert issubclass(TerminatedError, KeyboardInterrupt)
+
+
 def test_progress_and_failures_are_shown_on_a_terminal(batch, monkeypatch):
     from rich.console import Console
 
     monkeypatch.setattr(Console, "is_terminal", True)
     code, _, err = batch("p.jsonl", "--out", "a.jsonl", *TOY)
-    assert code == 0
+    assert code == SOME_FAILED
     assert "3/3 prompts" in err
     assert "1 failed" in err
