@@ -24,14 +24,16 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
 import lastword
 from lastword.engines.base import GenerationRequest, environment
+from lastword.engines.deadlines import WorkerTask
 from lastword.engines.local import QUEUE_FACTOR, ModelSource
-from lastword.engines.pool import WorkerCall, WorkerPool, WorkQueue
+from lastword.engines.pool import WorkerCall, WorkerPool
 from lastword.engines.workers import ProcessWorkers
 from lastword.io.files import write
 from lastword.recipe.recipe import Recipe
@@ -64,11 +66,18 @@ class MeasuredPool(WorkerPool):
         return super()._finish_task(call, future, error)
 
 
-class UnplannedPool(MeasuredPool):
-    """A pool that distributes prompts in the given order, without probes."""
+class RoundRobinPool(MeasuredPool):
+    """A pool that answers prompts in the given order, without probes."""
 
-    def _plan_order(self, requests: Any, recipe: Recipe, max_batch_size: int) -> Any:
-        return WorkQueue(range(len(requests)), max_size=max_batch_size * QUEUE_FACTOR), requests
+    def generate(self, requests: Any, recipe: Recipe, *, max_batch_size: int) -> Any:
+        """Yield replies to tasks of equal size."""
+        pairs, size = [*requests.items()], max_batch_size * QUEUE_FACTOR
+        for first in range(0, len(pairs), size):
+            batch = pairs[first : first + size]
+            task = WorkerTask("answer", tuple(request for _, request in batch), recipe, max_batch_size)
+            self._submit(min(self._idle), task)
+            ((_, replies),) = self._wait()
+            yield [replace(reply, key=key) for (key, _), reply in zip(batch, replies)]
 
 
 def requests_of(model: Any, count: int) -> Requests:
@@ -88,7 +97,7 @@ def requests_of(model: Any, count: int) -> Requests:
 def measured(source: ModelSource, count: int, workers: int, order: str, recipe: Recipe) -> dict[str, Any]:
     """Measure a number of workers; return the seconds, the CPU seconds and the costs of the replies."""
     shares = workers if order == ROUND_ROBIN else 1
-    kind: type[MeasuredPool] = UnplannedPool if order == ROUND_ROBIN else MeasuredPool
+    kind: type[MeasuredPool] = RoundRobinPool if order == ROUND_ROBIN else MeasuredPool
     with ExitStack() as stack:
         backends = [ProcessWorkers(source, workers // shares, threads=1) for _ in range(shares)]
         pools = [kind(backend) for backend in backends]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -15,6 +16,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from lastword.batch.answers import ANSWERED, FAILED, AnswerFile, Output
 from lastword.batch.lines import (
     BatchLine,
     Format,
@@ -41,7 +43,7 @@ from lastword.batch.progress import (
 from lastword.engines.base import Engine, GenerationRequest, RemoteModelInfo
 from lastword.engines.local import error_text
 from lastword.errors import LastwordError, PromptError, SettingError
-from lastword.io.files import NEWLINE, JournalFile, check_folder, check_target, os_error_reason, replacing, write
+from lastword.io.files import JournalFile, check_folder, check_target, os_error_reason, replacing, write
 from lastword.io.prompts import (
     JSON_LINES,
     PARQUET,
@@ -59,17 +61,15 @@ from lastword.serve.request import ServerError
 from lastword.validation import MAX_SEED, check_choice, check_int, check_list, check_type, short_repr
 from lastword.version import __version__
 
-PORTION = 4096  # prompts that are tokenized and given to the engine at once
-PORTION_TOKENS = 2**23  # approximate number of tokens in a portion
 MAX_FAILURES = 32  # in a row until the run stops, because the prompts are hardly the cause
 MAX_REASON = 2_000  # characters
+MAX_REJECTED = 1_000  # rejected lines that wait to be written
 
 # The run id is a hash of these facts in this order; another order would give existing runs other ids.
 # The last two are part of it only if they are set.
 FACTS = ("model", "weights", "dtype", "recipe", "seed", "chat", "sha256", "form", "max_new_tokens", "stop")
 FACT_NAMES = {"chat": "use of the chat template (--chat, --no-chat)", "sha256": "prompts", "form": "format of answers"}
 
-Output = PlainOutput | OpenAIOutput
 Progress = Callable[[BatchProgress], None]
 
 
@@ -81,6 +81,8 @@ class Batch:
     plain lines that set neither. A worker decodes `max_batch_size` prompts at once. `limit` restricts the run to the
     first lines; `chat` wraps text in the chat template (None: if the model has one); `in_order` sorts the lines by
     prompt at the end; `plain` writes plain lines even if the input has OpenAI's format.
+
+    The run stops after `max_failures` failed answers, a number or a share such as "5%" (None: after 32 in a row).
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class Batch:
         chat: bool | None = None,
         in_order: bool = True,
         plain: bool = False,
+        max_failures: int | str | None = None,
     ) -> None:
         check_int("batch", "max_batch_size", max_batch_size, minimum=1)
         for option, count in {"limit": limit, "max_new_tokens": max_new_tokens}.items():
@@ -129,6 +132,7 @@ class Batch:
         self._check_out()
         self._scan()
         self.total = min(self.count, limit or self.count)
+        self.max_failures = None if max_failures is None else _as_count(max_failures, self.total)
         check_int("batch", "seed", seed, minimum=-MAX_SEED, maximum=MAX_SEED - self.count)
         self.output_format: Format = "lines" if plain else self.input_format
 
@@ -151,18 +155,20 @@ class Batch:
         with self.writing() as journal:
             run_id = self._identify(facts, is_new=not journal.path.stat().st_size)
             output = PlainOutput(run_id) if self.output_format == "lines" else OpenAIOutput(run_id, self.name)
-            answers = AnswerFile(journal, output)
-            before = len(answers.offsets)
+            answers = AnswerFile(journal, output, self.count)
+            before = answers.count()
             defaults = LineDefaults(self.recipe, recipe, chat, self.max_new_tokens, self.stop)
             work = _Run(self, engine, defaults, output, answers, progress)
-            seconds = work.answer_all()
+            try:
+                seconds = work.answer_all()
+            finally:
+                self._save_failures(work.failures)
             if self._is_parquet:
                 _write_parquet(self.out, answers.sorted_lines(), output.columns)
             elif self.in_order:
                 answers.sort()
-        failed = len(answers.failed)
-        answered = len(answers.offsets) - failed
-        return BatchSummary(self.out, self.count, answered, failed, before, work.num_tokens, seconds)
+        failed = answers.count(FAILED)
+        return BatchSummary(self.out, self.count, answers.count(ANSWERED), failed, before, work.num_tokens, seconds)
 
     @contextmanager
     def writing(self) -> Iterator[JournalFile]:
@@ -262,17 +268,29 @@ class Batch:
                     "with --out, or move it away"
                 )
 
+    def _save_failures(self, failures: Mapping[int, str]) -> None:
+        """Save the reasons of prompts that failed when the run stopped, next to the description of the run."""
+        saved = self._saved_run()
+        if saved is not None and failures != self.failures:
+            saved.pop("failures", None)
+            saved |= {"failures": {str(index): reason for index, reason in failures.items()}} if failures else {}
+            write(self.run_path, json.dumps(saved, indent=1))
+
     def _saved_run(self) -> dict[str, Any] | None:
         """Return the description of a run next to the answers, or None if there is none."""
         with suppress(OSError, ValueError):
             saved = read_json_object(self.run_path)
-            return saved if {"run", "lastword"} <= saved.keys() else None
+            if {"run", "lastword"} <= saved.keys() and all(map(str.isdecimal, dict(saved.get("failures", {})))):
+                return saved
         return None
 
     def _identify(self, facts: dict[str, Any], *, is_new: bool) -> str:
         """Return the run id, stored next to the answers; raise SettingError if they belong to another run."""
         path = self.run_path
-        if is_new:
+        saved = self._saved_run() or {}
+        self.failures = {int(index): str(reason) for index, reason in saved.get("failures", {}).items()}  # by prompt
+        if is_new and any(saved.get(name) != facts.get(name) for name in FACTS):
+            self.failures = {}
             content = json.dumps([facts[name] for name in FACTS if name in facts], sort_keys=True)
             run_id = sha256(content.encode()).hexdigest()[:12]
             write(path, json.dumps({"run": run_id, "lastword": __version__, **facts}, indent=1))
@@ -304,52 +322,6 @@ class Batch:
         return run_id
 
 
-class AnswerFile:
-    """The lines of one run in an open journal, one per prompt; only their offsets are in memory."""
-
-    def __init__(self, journal: JournalFile, output: Output) -> None:
-        self.path, self._journal, self._output = journal.path, journal, output
-        self.offsets: dict[int, int] = {}  # in bytes, by prompt index
-        self.failed: set[int] = set()
-        self._end = 0
-        prefix = output.prefix
-        journal.recover(self._read, lambda line: line[: len(prefix)] == prefix[: len(line)])
-
-    def append(self, lines: Sequence[tuple[int, bytes, bool]]) -> None:
-        """Write lines to disk, all or none; a line has an index, its content, and whether the answer failed."""
-        self._journal.append(b"".join(line + NEWLINE for _, line, _ in lines))
-        for index, line, failed in lines:
-            self._note(index, len(line) + 1, failed)
-
-    def sorted_lines(self) -> Iterator[bytes]:
-        """Yield the lines in the order of the prompts."""
-        with self.path.open("rb") as file:
-            for index in sorted(self.offsets):
-                file.seek(self.offsets[index])
-                yield file.readline()
-
-    def sort(self) -> None:
-        """Rewrite the file with its lines in the order of the prompts, unless they are in order."""
-        if list(self.offsets) != sorted(self.offsets):
-            with replacing(self.path) as file:
-                file.writelines(self.sorted_lines())
-
-    def _note(self, index: int, length: int, failed: bool) -> None:
-        self.offsets[index] = self._end
-        self._end += length
-        if failed:
-            self.failed.add(index)
-
-    def _read(self, line: bytes) -> None:
-        """Record the offset of a line; raise ValueError if it is not a line of this run."""
-        run, index, failed = self._output.read(parse_json(line))
-        if run != self._output.run:
-            raise ValueError(f"it belongs to the run {run}, and this is {self._output.run}")
-        if index in self.offsets:
-            raise ValueError(f"it is the second line of prompt {index}")
-        self._note(index, len(line) + 1, failed)
-
-
 class _Run:
     """The state of a batch while it is answered."""
 
@@ -364,48 +336,47 @@ class _Run:
     ) -> None:
         self.batch, self.engine, self.defaults = batch, engine, defaults
         self.output, self.answers, self.progress = output, answers, progress
-        self.done = sum(index < batch.total for index in answers.offsets)
-        self.failed = sum(index < batch.total for index in answers.failed)
+        self.done = answers.count(end=batch.total)
+        self.failed = answers.count(FAILED, batch.total)
         self.num_tokens = 0
+        # Reasons by index of prompts that failed when a run stopped: they have no line and are answered last.
+        self.failures = {index: reason for index, reason in batch.failures.items() if index not in answers}
         self._sample: dict[int, BatchLine | RejectedLine] = {}  # prepared lines of the probed prompts
         self._open: dict[int, tuple[BatchLine, dict[int, Reply]]] = {}
         self._unwritten: list[tuple[int, bytes, bool]] = []  # failures are kept here until there is an answer
-        self._last_error: LastwordError | None = None
+        self._rejected: list[tuple[int, bytes, bool]] = []
+        self._num_failures, self._last_reason = 0, ""  # of this run
 
     def answer_all(self) -> float:
-        """Answer all prompts without a line, in portions, and return the seconds that this took."""
+        """Answer all prompts without a line, those that failed before last; return the seconds that this took."""
         waiting = self.batch.total - self.done
         self.remaining = RemainingTime(waiting, self._predict(waiting) if waiting else {})
         self._report()
-        for portion in self._portions():
-            for line in portion:
-                if isinstance(line, RejectedLine):
-                    self._unwritten.append((line.index, self.output.rejected(line), True))
-                    self.remaining.skip(line.index)
+        failed_before = {*self.failures}
+        for again in (False, True) if failed_before else (False,):
+            chosen = (record for record in self._waiting() if (record.index in failed_before) == again)
+            requests, recipe = self._requests(chosen), self.defaults.resolved
+            for replies in self.engine.generate(requests, recipe, max_batch_size=self.batch.max_batch_size):
+                self._take(replies, is_final=again and self.answers.count(ANSWERED) > 0)
             self._write()
-            self._open = {line.index: (line, {}) for line in portion if isinstance(line, BatchLine)}
-            for recipe, requests in _by_recipe(portion).items():
-                for replies in self.engine.generate(requests, recipe, max_batch_size=self.batch.max_batch_size):
-                    self._take(replies)
-        self._write()
         return self.remaining.seconds if waiting else 0.0
 
     def _waiting(self) -> Iterator[PromptRecord]:
         records = islice(self.batch.file, self.batch.total)
-        return (record for record in records if record.index not in self.answers.offsets)
+        return (record for record in records if record.index not in self.answers)
 
-    def _portions(self) -> Iterator[list[BatchLine | RejectedLine]]:
-        portion: list[BatchLine | RejectedLine] = []
-        num_tokens = 0
-        for record in self._waiting():
+    def _requests(self, records: Iterable[PromptRecord]) -> Iterator[tuple[tuple[int, int], GenerationRequest]]:
+        """Yield the requests of lines, keyed by line index and answer number; rejected lines are written later."""
+        for record in records:
             line = self._sample.pop(record.index, None) or self._prepare(record)
-            portion.append(line)
             if isinstance(line, BatchLine):
-                num_tokens += sum(len(request.prompt_ids) for request in line.requests)
-            if len(portion) == PORTION or num_tokens > PORTION_TOKENS:
-                yield portion
-                portion, num_tokens = [], 0
-        yield portion
+                self._open[line.index] = (line, {})
+                yield from _keyed_requests(line)
+                continue
+            self._rejected.append((line.index, self.output.rejected(line), True))
+            self.remaining.skip(line.index)
+            if len(self._rejected) == MAX_REJECTED:
+                self._write_lines(self._rejected)
 
     def _prepare(self, record: PromptRecord) -> BatchLine | RejectedLine:
         """Return the line with tokenized requests, or a RejectedLine if that is impossible."""
@@ -431,67 +402,96 @@ class _Run:
         for number, record in enumerate(islice(self._waiting(), max(chosen) + 1)):
             if number in chosen:
                 self._sample[record.index] = self._prepare(record)
+        lines = [line for line in self._sample.values() if isinstance(line, BatchLine)]
+        requests = dict(pair for line in lines for pair in _keyed_requests(line))
         work: dict[int, float] = {}
-        for recipe, requests in _by_recipe(self._sample.values()).items():
-            for lengths in self.engine.predict_lengths(requests, recipe, max_batch_size=MAX_PROBES):
-                for (index, number), slots in lengths.items():
-                    prompt_tokens = len(requests[index, number].prompt_ids)
-                    work[index] = work.get(index, 0.0) + estimated_work(recipe, prompt_tokens, float(slots))
+        if not requests:
+            return work
+        recipe = self.defaults.resolved
+        for lengths in self.engine.predict_lengths(requests, recipe, max_batch_size=MAX_PROBES):
+            for (index, number), slots in lengths.items():
+                request = requests[index, number]
+                predicted = estimated_work(request.recipe or recipe, len(request.prompt_ids), float(slots))
+                work[index] = work.get(index, 0.0) + predicted
         return work
 
-    def _take(self, replies: Sequence[Reply]) -> None:
-        """Write the lines that these replies complete; hold failures back until the next answer."""
-        any_answer = False
+    def _take(self, replies: Sequence[Reply], *, is_final: bool) -> None:
+        """Write the lines that these replies complete; unless `is_final`, hold failures back until the next answer."""
+        any_answer, limit = is_final, self.batch.max_failures
         for reply in replies:
             index, number = reply.key
             line, parts = self._open[index]
             parts[number] = reply
             if len(parts) == len(line.requests):
                 del self._open[index]
-                self._complete(line, [parts[number] for number in range(len(parts))])
-                any_answer |= all(part.error is None for part in parts.values())
-        if any_answer:
+                any_answer |= self._complete(line, [parts[number] for number in range(len(parts))])
+        in_a_row = len(self._unwritten)
+        if any_answer or (limit is not None and in_a_row >= MAX_FAILURES):
             self._write()
-        elif len(self._unwritten) >= MAX_FAILURES:
+        if self._num_failures > limit if limit is not None else len(self._unwritten) >= MAX_FAILURES:
+            count = (
+                f"{self._num_failures} prompt{'s' * (self._num_failures != 1)}"
+                if limit is not None
+                else f"{in_a_row} prompts in a row"
+            )
             raise SettingError(
-                f"{len(self._unwritten)} prompts in a row failed, the last one with: {self._last_error}. The prompts "
-                "are hardly the reason, so these failures were not written; earlier lines are kept: fix the cause "
-                "and give the same command again"
+                f"{count} failed, the last one with: {self._last_reason}. Answers are kept: fix the cause and give the "
+                "same command again, which answers other prompts before these, or allow more with --max-failures"
             )
 
-    def _complete(self, line: BatchLine, replies: Sequence[Reply]) -> None:
+    def _complete(self, line: BatchLine, replies: Sequence[Reply]) -> bool:
+        """Encode the line of a prompt whose requests have replies; return whether there is an answer."""
         error = next(filter(None, map(reply_error, replies)), None)
         if error is None:
             content = self.output.answered(line, replies)
             self.num_tokens += sum(reply.details["length"] or 0 for reply in replies)
         else:
-            self._last_error, content = error, self.output.failed(line, error)
+            content = self.output.failed(line, error)
+            self.failures[line.index] = self._last_reason = str(error)[:MAX_REASON]
+            self._num_failures += 1
         self._unwritten.append((line.index, content, error is not None))
         predicted = [predicted_work(recipe, reply.details) for recipe, reply in zip(line.recipes, replies)]
         known = [work for work in predicted if work is not None]
         self.remaining.finish(line.index, sum(known) if len(known) == len(predicted) else None)
+        return all(reply.error is None for reply in replies)
 
     def _write(self) -> None:
-        if self._unwritten:
-            self.answers.append(self._unwritten)
-        self.done += len(self._unwritten)
-        self.failed += sum(failed for _, _, failed in self._unwritten)
-        self._unwritten = []
+        self._write_lines(self._unwritten, self._rejected)
         self._report()
+
+    def _write_lines(self, *groups: list[tuple[int, bytes, bool]]) -> None:
+        """Write groups of lines at once, and empty them."""
+        lines = [line for group in groups for line in group]
+        if not lines:
+            return
+        self.answers.append(lines)
+        self.done += len(lines)
+        self.failed += sum(failed for _, _, failed in lines)
+        for index, _, _ in lines:
+            self.failures.pop(index, None)
+        for group in groups:
+            group.clear()
 
     def _report(self) -> None:
         state = self.remaining
         self.progress(BatchProgress(self.done, self.batch.total, self.failed, state.seconds, state.seconds_left))
 
 
-def _by_recipe(lines: Iterable[BatchLine | RejectedLine]) -> dict[Recipe, dict[tuple[int, int], GenerationRequest]]:
-    """Group requests by recipe, keyed by line index and answer number."""
-    by_recipe: dict[Recipe, dict[tuple[int, int], GenerationRequest]] = {}
-    for line in lines:
-        if isinstance(line, BatchLine):
-            for number, (recipe, request) in enumerate(zip(line.recipes, line.requests)):
-                by_recipe.setdefault(recipe, {})[line.index, number] = request
-    return by_recipe
+def _keyed_requests(line: BatchLine) -> Iterator[tuple[tuple[int, int], GenerationRequest]]:
+    """Yield the requests of a line with their recipes, keyed by line index and answer number."""
+    for number, (recipe, request) in enumerate(zip(line.recipes, line.requests)):
+        yield (line.index, number), replace(request, recipe=recipe)
+
+
+def _as_count(value: int | str, total: int) -> int:
+    """Return a number, or a share of `total` such as "5%", as a number; raise SettingError if it is neither."""
+    number = str(value).removesuffix("%")
+    with suppress(ValueError):
+        if isinstance(value, str) and value.endswith("%") and 0 <= float(number) <= 100:
+            return int(total * float(number) / 100)
+        if not isinstance(value, bool) and int(number) >= 0 and number == str(value):
+            return int(number)
+    raise SettingError(f"batch(max_failures={short_repr(value)}) was given; give a number, or a share such as 5%")
 
 
 def _write_parquet(path: Path, lines: Iterable[bytes], columns: dict[str, str]) -> None:

@@ -22,6 +22,7 @@ from lastword.errors import SettingError
 CALIBRATION_OUT = "File to write. Default: the file that other commands load for this model."
 
 FILE_OF_PROMPTS = '.jsonl or .parquet, with fields "prompt", "messages" or "tokens", or OpenAI batch input.'
+MAX_FAILURES = "Stop after more failed answers than this number, or share of the prompts. Default: after 32 in a row."
 IN_ORDER = "Sort the answers by prompt at the end, or keep the order in which they finished."
 
 
@@ -41,6 +42,7 @@ def batch(
     limit: options.Limit = None,
     chat: options.Chat = None,
     in_order: Annotated[bool, Option("--in-order/--as-they-come", help=IN_ORDER)] = True,
+    max_failures: Annotated[str | None, Option(metavar="N|N%", help=MAX_FAILURES)] = None,
     plain: Annotated[bool, Option("--plain", help="Write plain lines also for input in OpenAI's format.")] = False,
     calibration: options.CalibrationFile = "auto",
     import_modules: options.Imports = None,
@@ -73,6 +75,7 @@ def batch(
         chat=chat,
         in_order=in_order,
         plain=plain,
+        max_failures=max_failures,
     )
     source = model_options.source(calibration)
     with (

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, NoReturn, Protocol, TypeVar, runtime_checkable
 
@@ -26,6 +27,8 @@ from lastword.version import __version__
 TOO_LONG = "too_long"  # `finish` of a reply without decoding: fewer than MIN_SLOTS slots fit after the prompt
 FAILED = "failed"  # `finish` of a reply with an error
 UNKNOWN = "unknown"  # a property that the server of a remote model does not report
+
+PORTION = 4096  # requests of an iterable that an engine reads at once
 
 Key = TypeVar("Key")
 ReplyDetails = dict[str, Any]  # lengths, costs, seconds and environment of an answer, as plain data
@@ -109,6 +112,7 @@ class GenerationRequest:
     prompt_text: str | tuple[dict[str, str], ...] | None = None  # text or chat messages
     stop: tuple[str, ...] = ()  # strings that end the answer
     plan: tuple[Plan, TokenCost] | None = field(default=None, repr=False, compare=False)  # with its probe cost
+    recipe: Recipe | None = None  # replaces the recipe of the call
 
 
 @dataclass(frozen=True)
@@ -121,15 +125,31 @@ class GenerationReply(Generic[Key]):
     error: str | None = None
 
 
-Requests = Mapping[Key, GenerationRequest]
+Requests = Mapping[Key, GenerationRequest] | Iterable[tuple[Key, GenerationRequest]]  # an iterable is read in parts
 Replies = Iterator[list[GenerationReply[Key]]]
 Lengths = Iterator[dict[Key, int]]
+
+
+def request_pairs(requests: Requests[Key]) -> Iterator[tuple[Key, GenerationRequest]]:
+    """Return an iterator over keys and requests."""
+    return iter(requests.items() if isinstance(requests, Mapping) else requests)
+
+
+def portions(requests: Requests[Key]) -> Iterator[Mapping[Key, GenerationRequest]]:
+    """Yield a mapping as it is, and other requests in portions of PORTION."""
+    if isinstance(requests, Mapping):
+        yield requests
+        return
+    pairs = iter(requests)
+    while portion := dict(islice(pairs, PORTION)):
+        yield portion
 
 
 @runtime_checkable
 class Engine(Protocol):
     """A source of answers for one caller at a time. Each request's key is returned once, with an answer or an error.
 
+    Requests that are not a mapping are read while others are answered, so that their number is not limited by memory.
     Replies are yielded in the order in which they finish. An answer depends on its request and the recipe only.
     """
 

@@ -47,9 +47,10 @@ class WorkerTask:
         longest = max(len(request.prompt_ids) for request in self.requests)
         return passes + most, tokens + most * (longest + most)
 
-    @property
+    @cached_property
     def _most_slots(self) -> int:
-        return combined_traits(self.recipe.length).upper_bound
+        recipes = {self.recipe, *(request.recipe for request in self.requests if request.recipe)}
+        return max(combined_traits(recipe.length).upper_bound for recipe in recipes)
 
 
 class TaskDeadlines:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, islice
@@ -24,6 +24,8 @@ from lastword.engines.base import (
     Requests,
     empty_details,
     environment,
+    portions,
+    request_pairs,
 )
 from lastword.errors import ExtraError, LastwordError, RecipeError, SettingError
 from lastword.io.files import user_path
@@ -62,17 +64,19 @@ class LocalEngine:
         finished row. `fit_context` shortens canvases that exceed the context length. If decoding fails, the halves of
         the unanswered requests are decoded, then their halves, until only the requests that cause the failure fail.
         """
-        shared = {"rows": min(max_batch_size, len(requests)), **environment(self.model)}
-        for fitted, batch in self._batches(requests, recipe, max_batch_size * QUEUE_FACTOR):
-            if fitted is not None:
-                shared["shortened"] = fitted != recipe
-                for reply in self._decode(batch, fitted, max_batch_size):
-                    yield [replace(reply, details=reply.details | shared)]
-                continue
-            yield [
-                GenerationReply(key, "", empty_details(len(request.prompt_ids)) | shared | {"shortened": False})
-                for key, request in batch.items()
-            ]
+        surroundings = environment(self.model)
+        for portion in portions(requests):
+            shared = {"rows": min(max_batch_size, len(portion)), **surroundings}
+            for chosen, fitted, batch in self._batches(portion, recipe, max_batch_size * QUEUE_FACTOR):
+                if fitted is not None:
+                    shared["shortened"] = fitted != chosen
+                    for reply in self._decode(batch, fitted, max_batch_size):
+                        yield [replace(reply, details=reply.details | shared)]
+                    continue
+                yield [
+                    GenerationReply(key, "", empty_details(len(request.prompt_ids)) | shared | {"shortened": False})
+                    for key, request in batch.items()
+                ]
 
     def predict_lengths(self, requests: Requests[Key], recipe: Recipe, *, max_batch_size: int) -> Lengths[Key]:
         """Yield the planned number of slots by key, batch by batch; `generate` reports why a request has none."""
@@ -83,7 +87,7 @@ class LocalEngine:
         self, requests: Requests[Key], recipe: Recipe, *, max_batch_size: int
     ) -> Iterator[dict[Key, tuple[Plan, TokenCost]]]:
         """Yield plans and probe costs by key, without decoding; batches that cannot be planned are left out."""
-        for fitted, batch in self._batches(requests, recipe, max_batch_size):
+        for _, fitted, batch in self._batches(dict(request_pairs(requests)), recipe, max_batch_size):
             if fitted is None:
                 continue
             limits = [request.max_new_tokens for request in batch.values()]
@@ -101,16 +105,21 @@ class LocalEngine:
         """Do nothing: the model belongs to the caller."""
 
     def _batches(
-        self, requests: Requests[Key], recipe: Recipe, size: int
-    ) -> Iterator[tuple[Recipe | None, dict[Key, GenerationRequest]]]:
-        """Yield batches, shortest prompts first, each with its recipe from `fit_context` (None: prompts too long)."""
-        order = sorted(requests, key=lambda key: len(requests[key].prompt_ids))
-        fits = {key: fit_context(recipe, self.model, len(requests[key].prompt_ids)) for key in order}
-        for fitted, keys in groupby(order, key=fits.__getitem__):
-            while batch := {key: requests[key] for key in islice(keys, size)}:
-                yield fitted, batch
+        self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, size: int
+    ) -> Iterator[tuple[Recipe, Recipe | None, dict[Key, GenerationRequest]]]:
+        """Yield batches, shortest prompts first, each with its recipe and that of `fit_context` (None: too long)."""
+        by_recipe: dict[Recipe, list[Key]] = {}
+        for key in sorted(requests, key=lambda key: len(requests[key].prompt_ids)):
+            by_recipe.setdefault(requests[key].recipe or recipe, []).append(key)
+        for chosen, order in by_recipe.items():
+            fits = {key: fit_context(chosen, self.model, len(requests[key].prompt_ids)) for key in order}
+            for fitted, keys in groupby(order, key=fits.__getitem__):
+                while batch := {key: requests[key] for key in islice(keys, size)}:
+                    yield chosen, fitted, batch
 
-    def _decode(self, batch: Requests[Key], recipe: Recipe, max_batch_size: int) -> Iterator[GenerationReply[Key]]:
+    def _decode(
+        self, batch: Mapping[Key, GenerationRequest], recipe: Recipe, max_batch_size: int
+    ) -> Iterator[GenerationReply[Key]]:
         """Yield the replies to a batch; if it fails, decode the halves of its rest, down to single requests."""
         keys, requests, answered = list(batch), list(batch.values()), set[int]()
         reason = ""

@@ -26,6 +26,7 @@ from lastword.engines.base import (
     Replies,
     Requests,
     empty_details,
+    request_pairs,
 )
 from lastword.engines.workers import MAX_WORKERS
 from lastword.errors import EngineError, SettingError, import_extra
@@ -93,17 +94,18 @@ class OpenAIEngine:
 
     def generate(self, requests: Requests[Key], recipe: Recipe, *, max_batch_size: int) -> Replies[Key]:
         """Yield replies in the order in which they arrive."""
-        if requests and not self.model_info.is_lastword and not isinstance(recipe.length, Fixed):
-            raise SettingError(
-                f"{self.base_url} is not a lastword server, so it cannot use the recipe {recipe.label()}; "
-                "give --length fixed:N, which limits its answers to N tokens"
-            )
-        unsent = iter(requests.items())
+        unsent = request_pairs(requests)
         pending: set[Future[GenerationReply[Key]]] = set()
         try:
             while True:
                 for key, request in islice(unsent, (self.requests or max_batch_size) - len(pending)):
-                    pending.add(self._submit(self._reply(key, request, recipe)))
+                    chosen = request.recipe or recipe
+                    if not self.model_info.is_lastword and not isinstance(chosen.length, Fixed):
+                        raise SettingError(
+                            f"{self.base_url} is not a lastword server, so it cannot use the recipe {chosen.label()}; "
+                            "give --length fixed:N, which limits its answers to N tokens"
+                        )
+                    pending.add(self._submit(self._reply(key, request, chosen)))
                 if not pending:
                     return
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)

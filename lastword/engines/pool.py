@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import logging
 import math
+from bisect import bisect_left, insort
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
+from itertools import islice
 from time import monotonic
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Generic, Literal, Protocol, runtime_checkable
 
 from lastword.decoding.forward import TokenCost
-from lastword.engines.base import GenerationReply, GenerationRequest, Key, Lengths, ModelInfo, Replies, Requests
+from lastword.engines.base import (
+    GenerationReply,
+    GenerationRequest,
+    Key,
+    Lengths,
+    ModelInfo,
+    Replies,
+    Requests,
+    request_pairs,
+)
 from lastword.engines.deadlines import MIN_DEADLINE, TOLERANCE, TaskDeadlines, WorkerTask
 from lastword.engines.local import QUEUE_FACTOR, RUN_ERRORS, error_text
 from lastword.errors import EngineError
@@ -28,7 +39,9 @@ MAX_ATTEMPTS = 3  # a request fails after this many workers have died or hung wh
 MAX_LOAD_DEATHS = 3  # a worker is not restarted after this many deaths in a row before it was ready
 TASKS_PER_WORKER = 2  # a task gets the waiting requests divided by this and by the number of workers
 PLAN_SIZE = 32  # maximal number of requests in a task that plans
-MAX_PLANS = 10_000  # maximal number of plans sent to workers, which probe again for requests without a plan
+CHUNK = 8 * PLAN_SIZE  # requests that are read at once
+MIN_WINDOW, MAX_WINDOW = 1024, 16_384  # planned requests that wait, about 10 kB each
+MAX_WAITING_TOKENS = 2**23  # approximately, in prompts that wait
 START_TIMEOUT = 600.0  # seconds until a worker must have loaded its model
 _LOG = logging.getLogger(__name__)
 
@@ -70,38 +83,122 @@ class WorkerCall:
     task: WorkerTask | None = None
 
 
-class WorkQueue:
-    """A queue of request indices, in the order in which workers receive them."""
+class WorkQueue(Generic[Key]):
+    """The requests of a run without a reply: those that wait in a window of the input, and those that workers have.
 
-    def __init__(self, order: Sequence[int], *, max_size: int) -> None:
-        self._pending, self._max_size = deque(order), max_size
-        self._alone: deque[int] = deque()  # requests of failed tasks: one per task, before all others
-        self._failures: Counter[int] = Counter()  # of tasks, by request index
+    Requests are read in chunks and numbered. Planned requests are sorted by length. Tasks sweep them from the longest
+    to the shortest, again and again while the input is read, and take the longest when it has ended: rows of a task are
+    alike, and the last tasks are short. Requests of failed tasks are repeated one per task, after all others.
+    """
 
-    def __bool__(self) -> bool:
-        return bool(self._alone or self._pending)
+    def __init__(
+        self,
+        requests: Requests[Key],
+        recipe: Recipe,
+        max_batch_size: int,
+        num_workers: int,
+        *,
+        plans_only: bool = False,
+    ) -> None:
+        self._pairs, self._recipe, self._batch_size = request_pairs(requests), recipe, max_batch_size
+        self._task_size = max_batch_size * QUEUE_FACTOR
+        self._window = max(MIN_WINDOW, min(self._task_size * num_workers, MAX_WINDOW))  # planned requests
+        self.plans_only = plans_only
+        self._requests: dict[int, tuple[Key, GenerationRequest]] = {}  # without a reply, by number
+        self._count = 0
+        self._waiting_tokens = 0  # of unplanned and planned prompts
+        self._unplanned = deque[int]()
+        self._planned = list[tuple[float, int, int]]()  # slots, prompt tokens, number; sorted
+        self._last: tuple[float, ...] = (math.inf, math.inf)  # the shortest request of the last task
+        self._alone = deque[int]()
+        self._failures = Counter[int]()  # of tasks, by number
+        self._is_read = False  # whether all requests were read
 
-    def take(self, num_workers: int) -> list[int]:
-        """Remove and return the indices of the next task; tasks become smaller as the queue empties."""
-        if self._alone:
-            return [self._alone.popleft()]
-        share = len(self._pending) // (TASKS_PER_WORKER * num_workers)
-        size = min(max(1, min(self._max_size, share)), len(self._pending))
-        return [self._pending.popleft() for _ in range(size)]
+    def fill(self) -> bool:
+        """Read a chunk of requests; return False if there is no room, or no request left."""
+        waiting = len(self._unplanned) + len(self._planned)
+        if self._is_read or waiting >= 2 * self._window or self._waiting_tokens >= MAX_WAITING_TOKENS:
+            return False
+        chunk = list(islice(self._pairs, CHUNK))
+        self._is_read = len(chunk) < CHUNK
+        # The composition of tasks that plan does not depend on time, so equal runs have equal plans to the last digit.
+        for pair in sorted(chunk, key=lambda pair: len(pair[1].prompt_ids)):
+            self._requests[self._count] = pair
+            self._waiting_tokens += len(pair[1].prompt_ids)
+            if self.plans_only or not isinstance((pair[1].recipe or self._recipe).length, Fixed):
+                self._unplanned.append(self._count)
+            else:
+                self._insert(self._count, math.inf)
+            self._count += 1
+        return bool(chunk)
 
-    def put_back(self, indices: Sequence[int]) -> list[int]:
+    def take(self, num_workers: int) -> tuple[list[int], WorkerTask] | None:
+        """Remove and return the next task with the numbers of its requests; at the end tasks become smaller."""
+        while len(self._unplanned) + len(self._planned) < self._task_size and self.fill():
+            pass
+        if self._unplanned and len(self._planned) < self._window:
+            numbers = [self._unplanned.popleft() for _ in range(min(PLAN_SIZE, len(self._unplanned)))]
+            return numbers, self._task("plan", numbers)
+        if self._alone and (not self._planned or len(self._alone) > self._window):
+            numbers = [self._alone.popleft()]
+        elif self._planned:
+            numbers = self._take_planned(num_workers)
+        else:
+            return None
+        return numbers, self._task("answer", numbers)
+
+    def add_plans(self, numbers: Sequence[int], plans: Sequence[tuple[Plan, TokenCost] | None]) -> None:
+        """Make requests ready to be answered; those without a plan are probed where they are answered."""
+        for number, plan in zip(numbers, plans):
+            key, request = self._requests[number]
+            recipe = request.recipe or self._recipe
+            if plan is not None and prediction_recipe(recipe) == recipe:
+                self._requests[number] = key, replace(request, plan=plan)
+            self._insert(number, plan[0].max_horizon if plan else math.inf)
+
+    def finish(self, number: int) -> Key:
+        """Remove a request that has a reply, and return its key."""
+        return self._requests.pop(number)[0]
+
+    def put_back(self, numbers: Sequence[int]) -> list[int]:
         """Put back the requests of a failed task, one per task; return those that have failed `MAX_ATTEMPTS` times."""
-        self._failures.update(indices)
-        self._alone.extend(index for index in indices if self._failures[index] < MAX_ATTEMPTS)
-        return [index for index in indices if self._failures[index] >= MAX_ATTEMPTS]
+        self._failures.update(numbers)
+        self._alone.extend(number for number in numbers if self._failures[number] < MAX_ATTEMPTS)
+        return [number for number in numbers if self._failures[number] >= MAX_ATTEMPTS]
+
+    def _insert(self, number: int, slots: float) -> None:
+        insort(self._planned, (slots, len(self._requests[number][1].prompt_ids), number))
+
+    def _take_planned(self, num_workers: int) -> list[int]:
+        count, size, end = len(self._planned), self._task_size, bisect_left(self._planned, self._last)
+        if self._is_read:  # the work that is left is divided, but into full batches
+            size = min(size, max(count // (TASKS_PER_WORKER * num_workers), self._batch_size, 1))
+            size, end = min(size, -(-count // num_workers)), count
+        elif end < size:  # the end of a sweep
+            end = min(size, count) if end else count
+        taken = self._planned[max(0, end - size) : end]
+        del self._planned[max(0, end - size) : end]
+        self._last = taken[0]
+        self._waiting_tokens -= sum(tokens for _, tokens, _ in taken)
+        return [number for _, _, number in reversed(taken)]
+
+    def _task(self, kind: Literal["plan", "answer"], numbers: Sequence[int]) -> WorkerTask:
+        requests = tuple(self._requests[number][1] for number in numbers)
+        if kind == "answer":
+            return WorkerTask(kind, requests, self._recipe, self._batch_size)
+        requests = tuple(
+            replace(request, recipe=prediction_recipe(request.recipe)) if request.recipe else request
+            for request in requests
+        )
+        return WorkerTask(kind, requests, prediction_recipe(self._recipe), 1)
 
 
 class WorkerPool:
     """An engine with workers: `WorkerPool(ProcessWorkers(ModelSource("tiny-llada-base"), workers=2))`.
 
-    Lengths are predicted first. Then requests are sent with their plans, longest first: no worker is left with a
-    long answer when the others are idle, and rows of one batch have similar lengths. With a fixed canvas there
-    are no probes, and the longest prompts are sent first. Close the pool, or use it in a `with` statement.
+    Lengths of waiting requests are predicted while others are answered. Requests are sent with their plans, sorted by
+    length (see `WorkQueue`). With a fixed canvas there are no probes, and prompts are sorted by their length. Close the
+    pool, or use it in a `with` statement.
 
     A worker that dies or hangs is restarted, and its requests are repeated one per task. It hangs if a task takes ten
     times as long as predicted, but at least a minute; `task_timeout` sets other seconds. Models must be loaded within
@@ -145,65 +242,47 @@ class WorkerPool:
     def generate(self, requests: Requests[Key], recipe: Recipe, *, max_batch_size: int) -> Replies[Key]:
         """Yield the replies of one task at a time, as tasks finish."""
         check_int("WorkerPool.generate", "max_batch_size", max_batch_size, minimum=1)
-        if not requests:
-            return
-        keys = list(requests)
-        queue, planned = self._plan_order([*requests.values()], recipe, max_batch_size)
-        for indices, replies in self._run(WorkerTask("answer", planned, recipe, max_batch_size), queue):
-            yield [replace(reply, key=keys[index]) for index, reply in zip(indices, replies)]
+        queue = WorkQueue(requests, recipe, max_batch_size, self.backend.num_workers)
+        for numbers, replies in self._run(queue):
+            yield [replace(reply, key=queue.finish(number)) for number, reply in zip(numbers, replies)]
 
     def predict_lengths(self, requests: Requests[Key], recipe: Recipe, *, max_batch_size: int) -> Lengths[Key]:
         """Yield planned numbers of slots by key, one task at a time, as tasks finish."""
-        keys = list(requests)
-        for plans in self._plan([*requests.values()], prediction_recipe(recipe)):
-            yield {keys[index]: plan.max_horizon for index, (plan, _) in plans.items()}
+        queue = WorkQueue(requests, recipe, max_batch_size, self.backend.num_workers, plans_only=True)
+        for numbers, plans in self._run(queue):
+            keys = [queue.finish(number) for number in numbers]
+            yield {key: plan[0].max_horizon for key, plan in zip(keys, plans) if plan is not None}
 
-    def _plan_order(
-        self, requests: Sequence[GenerationRequest], recipe: Recipe, max_batch_size: int
-    ) -> tuple[WorkQueue, Sequence[GenerationRequest]]:
-        """Return the queue, longest planned answers first, and the requests, with at most MAX_PLANS plans attached."""
-        planned, slots = list(requests), [math.inf] * len(requests)  # requests without a plan go first
-        if not isinstance(recipe.length, Fixed):
-            planning = prediction_recipe(recipe)
-            for plans in self._plan(requests, planning):
-                for index, (plan, cost) in plans.items():
-                    slots[index] = plan.max_horizon
-                    if planning == recipe and index < MAX_PLANS:
-                        planned[index] = replace(requests[index], plan=(plan, cost))
-        size = [(slots[index], len(request.prompt_ids)) for index, request in enumerate(requests)]
-        order = sorted(range(len(requests)), key=size.__getitem__, reverse=True)
-        return WorkQueue(order, max_size=max_batch_size * QUEUE_FACTOR), planned
-
-    def _plan(
-        self, requests: Sequence[GenerationRequest], recipe: Recipe
-    ) -> Iterator[dict[int, tuple[Plan, TokenCost]]]:
-        """Yield plans and probe costs by request index, one task at a time; requests without a plan are left out."""
-        order = sorted(range(len(requests)), key=lambda index: len(requests[index].prompt_ids), reverse=True)
-        for indices, plans in self._run(WorkerTask("plan", requests, recipe, 1), WorkQueue(order, max_size=PLAN_SIZE)):
-            yield {index: plan for index, plan in zip(indices, plans) if plan is not None}
-
-    def _run(self, work: WorkerTask, queue: WorkQueue) -> Iterator[tuple[list[int], list[Any]]]:
-        """Divide work into tasks; yield the request indices and results of each, except for failed plan tasks."""
+    def _run(self, queue: WorkQueue[Key]) -> Iterator[tuple[list[int], list[Any]]]:
+        """Run the tasks of a queue; yield the numbers and results of each, plans only if nothing else is computed."""
+        if not queue.fill():
+            return
         self._start()
-        assigned: dict[Future[Any], list[int]] = {}
+        assigned: dict[Future[Any], tuple[list[int], WorkerTask]] = {}
         finished: list[tuple[list[int], list[Any]]] = []
         while True:
             for worker in sorted(self._idle):
-                if indices := queue.take(len(self._idle) + len(self._calls)):
-                    batch = tuple(work.requests[index] for index in indices)
-                    assigned[self._submit(worker, replace(work, requests=batch))] = indices
-            yield from finished  # while the workers decode their next tasks
+                if (taken := queue.take(len(self._idle) + len(self._calls))) is None:
+                    break
+                assigned[self._submit(worker, taken[1])] = taken
+            yield from finished  # while the workers compute
             finished.clear()
-            if not assigned and not queue:
+            if not assigned and self._idle:
                 return
-            for task, result in self._wait():
-                if task not in assigned:
+            for future, result in self._wait(blocking=not queue.fill()):  # while the workers compute, requests are read
+                if future not in assigned:
                     continue  # a task of an earlier call, whose caller stopped early
-                indices = assigned.pop(task)
-                if not isinstance(result, Exception):
-                    finished.append((indices, result))
-                elif work.kind == "answer":
-                    failed = queue.put_back(indices)
+                numbers, task = assigned.pop(future)
+                if task.kind == "plan":
+                    plans = [None] * len(numbers) if isinstance(result, Exception) else result
+                    if queue.plans_only:
+                        finished.append((numbers, plans))
+                    else:
+                        queue.add_plans(numbers, plans)
+                elif not isinstance(result, Exception):
+                    finished.append((numbers, result))
+                else:
+                    failed = queue.put_back(numbers)
                     reason = f"{MAX_ATTEMPTS} workers failed while they decoded it, the last with: {error_text(result)}"
                     finished.append((failed, [GenerationReply(0, "", {}, reason)] * len(failed)))
 
@@ -222,10 +301,10 @@ class WorkerPool:
         self._calls[future] = WorkerCall(worker, monotonic(), task)
         return future
 
-    def _wait(self) -> list[tuple[Future[Any], Any]]:
+    def _wait(self, *, blocking: bool = True) -> list[tuple[Future[Any], Any]]:
         """Wait until a call ends or a worker hangs; return the tasks that ended, with their results or errors."""
         ends = {future: call.started + self._time_limit(call) for future, call in self._calls.items()}
-        done, _ = wait(ends, max(0.0, min(ends.values()) - monotonic()), FIRST_COMPLETED)
+        done, _ = wait(ends, max(0.0, min(ends.values(), default=0.0) - monotonic()) * blocking, FIRST_COMPLETED)
         tasks: list[tuple[Future[Any], Any]] = []
         for future in done:
             call = self._calls.pop(future)

@@ -1,11 +1,12 @@
 """Files of prompts, batches of them, and an engine without a model's work."""
 
 import json
+from itertools import islice
 
 from lastword import Fixed, Recipe
 from lastword.batch import Batch
 from lastword.decoding.forward import TokenCost
-from lastword.engines.base import GenerationReply, ModelInfo
+from lastword.engines.base import GenerationReply, ModelInfo, request_pairs
 from lastword.engines.local import LocalEngine
 
 FIVE = Recipe(length=Fixed(5))
@@ -53,15 +54,13 @@ class EchoEngine:
 
     def __init__(self, model, fails=lambda request: False):
         self.model_info, self.fails = ModelInfo.from_model(model), fails
-        self.num_requests, self.largest = 0, 0
+        self.num_requests = 0
 
     def generate(self, requests, recipe, *, max_batch_size):
-        self.largest = max(self.largest, len(requests))
-        keys = list(requests)
-        for first in range(0, len(keys), max_batch_size):
-            batch = keys[first : first + max_batch_size]
+        pairs = request_pairs(requests)
+        while batch := list(islice(pairs, max_batch_size)):
             self.num_requests += len(batch)
-            yield [self.reply(key, requests[key]) for key in batch]
+            yield [self.reply(key, request) for key, request in batch]
 
     def reply(self, key, request):
         if self.fails(request):

@@ -87,9 +87,9 @@ def test_prompts_spread_over_the_file_are_probed(toy, tmp_path, monkeypatch):
     engine, states = PredictingEngine(toy), []
     run(engine, source, tmp_path / "a.jsonl", name="m", limit=20, max_batch_size=4, progress=states.append)
     assert engine.probed == 4
-    assert [(s.done, s.total) for s in states][:3] == [(0, 20), (0, 20), (4, 20)]
+    assert [(s.done, s.total) for s in states][:3] == [(0, 20), (4, 20), (8, 20)]
     assert states[0].seconds_left is None
-    assert states[3].seconds_left > 0
+    assert states[2].seconds_left > 0
     assert (states[-1].done, states[-1].seconds_left) == (20, 0)
     run(engine, source, tmp_path / "a.jsonl", name="m", progress=states.append)
     assert engine.probed == 8

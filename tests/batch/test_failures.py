@@ -1,8 +1,12 @@
 """A request that fails is written with its reason; if all requests fail, none is written."""
 
+import json
+
 import pytest
 
 import lastword
+from lastword.batch import Batch
+from lastword.batch.run import MAX_FAILURES
 from lastword.engines.local import MAX_ATTEMPTS
 from lastword.errors import SettingError
 from lastword.models.toy import Letters, Toy
@@ -103,6 +107,79 @@ def test_a_run_stops_also_where_only_the_first_answer_of_each_line_fails(toy, tm
     with pytest.raises(SettingError, match=r"3 prompts in a row failed.*three workers died"):
         run(EchoEngine(toy, fails=lambda request: request.seed % 2 == 0), source, out, max_batch_size=1)
     assert not out.exists()
+
+
+def is_long(request):
+    return len(request.prompt_ids) > 60
+
+
+@pytest.fixture
+def hundred(tmp_path):
+    """A file of 60 short prompts after 40 long ones."""
+    return write_lines(tmp_path / "p.jsonl", *[{"prompt": "a" * (100 - n)} for n in range(100)])
+
+
+def test_bad_prompts_do_not_block_good_ones_in_the_next_run(toy, tmp_path, hundred):
+    out = tmp_path / "a.jsonl"
+    with pytest.raises(SettingError, match=f"{MAX_FAILURES} prompts in a row failed"):
+        run(EchoEngine(toy, fails=is_long), hundred, out)
+    kept = json.loads((tmp_path / "a.jsonl.run.json").read_text())["failures"]
+    assert kept == {str(index): "three workers died" for index in range(MAX_FAILURES)}
+    order = []
+
+    class Noting(EchoEngine):
+        def reply(self, key, request):
+            order.append(key[0])
+            return super().reply(key, request)
+
+    summary = run(Noting(toy, fails=is_long), hundred, out)
+    assert order == [*range(MAX_FAILURES, 100), *range(MAX_FAILURES)]
+    assert (summary.answered, summary.failed) == (60, 40)
+    assert "failures" not in json.loads((tmp_path / "a.jsonl.run.json").read_text())
+    assert [line["failed"] for line in read_lines(out)] == ["three workers died"] * 40 + [None] * 60
+
+
+def test_failures_that_were_not_the_prompts_fault_are_answered_by_the_next_run(toy, tmp_path, hundred):
+    out = tmp_path / "a.jsonl"
+    with pytest.raises(SettingError):
+        run(EchoEngine(toy, fails=lambda request: True), hundred, out)
+    assert not out.exists()
+    assert run(EchoEngine(toy), hundred, out).answered == 100
+
+
+def test_failures_are_kept_when_the_run_is_interrupted(toy, tmp_path, hundred):
+    def interrupt(request):
+        if len(request.prompt_ids) == 95:
+            raise KeyboardInterrupt
+        return True
+
+    with pytest.raises(KeyboardInterrupt):
+        run(EchoEngine(toy, fails=interrupt), hundred, tmp_path / "a.jsonl", max_batch_size=1)
+    kept = json.loads((tmp_path / "a.jsonl.run.json").read_text())["failures"]
+    assert [*kept] == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize(("limit", "failed"), [(39, None), ("39%", None), (40, 40), ("40%", 40), ("100%", 40)])
+def test_the_number_of_failures_can_be_limited(toy, tmp_path, hundred, limit, failed):
+    engine, out = EchoEngine(toy, fails=is_long), tmp_path / "a.jsonl"
+    if failed is None:
+        with pytest.raises(SettingError, match="40 prompts failed, the last one with: three workers died"):
+            run(engine, hundred, out, max_failures=limit, max_batch_size=1)
+        return
+    assert run(engine, hundred, out, max_failures=limit).failed == failed
+
+
+def test_without_failures_allowed_the_first_one_stops_the_run(toy, tmp_path, hundred):
+    engine = EchoEngine(toy, fails=is_long)
+    with pytest.raises(SettingError, match="^1 prompt failed"):
+        run(engine, hundred, tmp_path / "a.jsonl", max_failures=0, max_batch_size=1)
+    assert engine.num_requests == 1
+
+
+@pytest.mark.parametrize("limit", [-1, "101%", "many", "", "%", "5 %%", True, 2.5, "1e3", "nan%"])
+def test_other_limits_are_rejected(tmp_path, hundred, limit):
+    with pytest.raises(SettingError, match=r"max_failures=.*give a number, or a share such as 5%"):
+        Batch(hundred, tmp_path / "a.jsonl", name="m", max_failures=limit)
 
 
 def test_a_few_failures_are_written(tmp_path):

@@ -224,14 +224,39 @@ def test_without_space_to_sort_the_lines_stay_unsorted(toy, tmp_path, source, mo
     assert summary.before == 13
 
 
-def test_prompts_are_given_to_the_engine_in_portions(toy, tmp_path, source, monkeypatch):
+def test_prompts_are_read_while_others_are_answered(toy, tmp_path, source, monkeypatch):
     complete, _ = answer(toy, source, tmp_path / "complete.jsonl")
-    monkeypatch.setattr("lastword.batch.run.PORTION", 5)
-    engine = EchoEngine(toy)
-    run(engine, source, tmp_path / "a.jsonl", name="m", recipe=FIVE)
-    assert engine.largest <= 5
+    read = []
+
+    class Counting(EchoEngine):
+        def generate(self, requests, recipe, *, max_batch_size):
+            return super().generate(map(self.note, requests), recipe, max_batch_size=max_batch_size)
+
+        def note(self, pair):
+            read.append(pair)
+            return pair
+
+    def progress(state):
+        assert len(read) <= max(2, state.done + 2)
+
+    run(Counting(toy), source, tmp_path / "a.jsonl", name="m", recipe=FIVE, max_batch_size=2, progress=progress)
+    assert len(read) == 12
+    monkeypatch.setattr("lastword.engines.base.PORTION", 5)
     found, _ = answer(toy, source, tmp_path / "b.jsonl")
     assert without_times(found) == without_times(complete)
+
+
+def test_a_file_is_sorted_in_several_passes_if_it_is_large(toy, tmp_path, source, monkeypatch):
+    monkeypatch.setattr("lastword.batch.answers.SORTED_AT_ONCE", 5)
+
+    class Backwards(EchoEngine):
+        def generate(self, requests, recipe, *, max_batch_size):
+            return super().generate([*requests][::-1], recipe, max_batch_size=max_batch_size)
+
+    run(Backwards(toy), source, tmp_path / "a.jsonl", name="m", in_order=False)
+    assert [line["index"] for line in read_lines(tmp_path / "a.jsonl")] != list(range(13))
+    run(Backwards(toy), source, tmp_path / "a.jsonl", name="m")
+    assert [line["index"] for line in read_lines(tmp_path / "a.jsonl")] == list(range(13))
 
 
 def test_a_long_file_is_not_kept_in_memory(toy, tmp_path, monkeypatch):
@@ -244,7 +269,6 @@ def test_a_long_file_is_not_kept_in_memory(toy, tmp_path, monkeypatch):
             return type(made)(key, "long " * 20_000, made.details)
 
     count = 300
-    monkeypatch.setattr("lastword.batch.run.PORTION", 100)
     monkeypatch.setattr(os, "fsync", lambda number: None)
     source = write_lines(tmp_path / "p.jsonl", *[{"prompt": "abc", "id": n} for n in range(count)])
     tracemalloc.start()

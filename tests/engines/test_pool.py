@@ -124,13 +124,6 @@ def test_requests_are_probed_once():
     assert all(request.plan for batch in backend.tasks() for request in batch)
 
 
-def test_requests_without_a_kept_plan_are_probed_where_they_are_decoded(monkeypatch):
-    monkeypatch.setattr("lastword.engines.pool.MAX_PLANS", 3)
-    backend, requests = FakeBackend(run=WORKER.run), make_requests(8)
-    assert generate(WorkerPool(backend), requests) == generate(LOCAL, requests)
-    assert sum(request.plan is not None for batch in backend.tasks() for request in batch) == 3
-
-
 def test_a_fixed_canvas_that_stops_early_is_predicted():
     stopping = replace(RECIPE, length=lastword.StopAtEnd(lastword.Fixed(12)), block=4)
     assert prediction_recipe(stopping).length == lastword.Survival(limit=12)
