@@ -192,7 +192,7 @@ def valid_unicode(text: str) -> str:
 
 
 class PlainOutput:
-    """A writer and reader of the answer lines of a run in the plain format."""
+    """A writer and reader of the answer lines of a run in the plain format; without `times`, equal runs are equal."""
 
     columns: dict[str, str] = dict.fromkeys(AnswerLine.model_fields, "int64") | {
         **dict.fromkeys(("id", "text", "failed", "finish", "stop_reason", "run"), "string"),
@@ -200,8 +200,8 @@ class PlainOutput:
         **dict.fromkeys(("chat", "shortened"), "bool_"),
     }  # names of pyarrow types
 
-    def __init__(self, run: str) -> None:
-        self.run = run
+    def __init__(self, run: str, *, times: bool = False) -> None:
+        self.run, self._times = run, times
         self.prefix = b'{"index":'
 
     def answered(self, line: BatchLine, replies: Sequence[Reply]) -> bytes:
@@ -210,6 +210,11 @@ class PlainOutput:
         names = ("finish", "stop_reason", "prompt_tokens", "horizon", "expected_length", "tail", "seconds", "shortened")
         details = {name: reply.details[name] for name in names if name in reply.details}
         details["forward_passes"], details["tokens_computed"] = total_cost(reply)
+        if not self._times:
+            details["seconds"] = None
+        if details.get("expected_length") is not None:  # the last digits depend on the other rows of the probe
+            details["expected_length"] = round(details["expected_length"], 2)
+            details["tail"] = None if details.get("tail") is None else round(details["tail"], 4)
         text, tokens = valid_unicode(reply.text), reply.details["length"]
         return self._dump(line, text=text, tokens=tokens, seed=request.seed, chat=line.is_chat, **details)
 

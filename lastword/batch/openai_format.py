@@ -138,13 +138,14 @@ def _remote_requests(
 class OpenAIOutput:
     """A writer and reader of the answer lines of a run in OpenAI's batch output format.
 
-    The bodies are the server's responses, without quantiles, which engines do not report.
+    The bodies are the server's responses, without quantiles, which engines do not report. Without `times`, times are 0,
+    so that equal runs give equal files.
     """
 
     columns: dict[str, str] = dict.fromkeys(("id", "custom_id", "response", "error"), "string")
 
-    def __init__(self, run: str, name: str) -> None:
-        self.run, self.name = run, name
+    def __init__(self, run: str, name: str, *, times: bool = False) -> None:
+        self.run, self.name, self._times = run, name, times
         self.prefix = f'{{"id":"batch_req_{run}_'.encode()
 
     def answered(self, line: BatchLine, replies: Sequence[Reply]) -> bytes:
@@ -183,7 +184,9 @@ class OpenAIOutput:
 
     def _body(self, line: BatchLine, replies: Sequence[Reply]) -> dict[str, Any]:
         head = response_head(bool(line.is_chat), f"{self.run}_{line.index}", self.name)
-        details = [_details(line, number, reply) for number, reply in enumerate(replies)]
+        details = [_details(line, number, reply, times=self._times) for number, reply in enumerate(replies)]
+        if not self._times:
+            head["created"] = 0
         num_tokens = sum(reply.details["length"] or 0 for reply in replies)
         read = sum(reply.details["prompt_tokens"] for reply in replies[:: line.answers_per_prompt])
         return response_body(head, [valid_unicode(reply.text) for reply in replies], details, read, num_tokens)
@@ -198,18 +201,18 @@ def _ended_by(reply: Reply, limit: int | None) -> protocol.EndedBy:
     return "cap" if limit is not None and (reply.details["length"] or 0) >= limit else "canvas"
 
 
-def _details(line: BatchLine, number: int, reply: Reply) -> protocol.AnswerDetails:
+def _details(line: BatchLine, number: int, reply: Reply, *, times: bool) -> protocol.AnswerDetails:
     expected = reply.details.get("expected_length")
     forward_passes, tokens_computed = (count or 0 for count in total_cost(reply))
     return protocol.AnswerDetails(
-        predicted_length=None if expected is None else round(expected, 3),
+        predicted_length=None if expected is None else round(expected, 2),
         quantiles=None,
         horizon=reply.details["horizon"],
         forward_passes=forward_passes,
         tokens_computed=tokens_computed,
         tokens_per_forward=tokens_per_forward(reply.details["length"] or 0, forward_passes),
         seconds_queued=0.0,
-        seconds_decoding=reply.details["seconds"],
+        seconds_decoding=reply.details["seconds"] if times else 0.0,
         recipe=line.recipes[number].label(),
         seed=line.requests[number].seed,
         ended_by=_ended_by(reply, line.requests[number].max_new_tokens),

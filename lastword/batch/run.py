@@ -82,6 +82,7 @@ class Batch:
     first lines; `chat` wraps text in the chat template (None: if the model has one); `in_order` sorts the lines by
     prompt at the end; `plain` writes plain lines even if the input has OpenAI's format.
 
+    Lines contain seconds and dates only with `times`, so that equal runs give equal files.
     The run stops after `max_failures` failed answers, a number or a share such as "5%" (None: after 32 in a row).
     """
 
@@ -101,6 +102,7 @@ class Batch:
         in_order: bool = True,
         plain: bool = False,
         max_failures: int | str | None = None,
+        times: bool = False,
     ) -> None:
         check_int("batch", "max_batch_size", max_batch_size, minimum=1)
         for option, count in {"limit": limit, "max_new_tokens": max_new_tokens}.items():
@@ -112,11 +114,11 @@ class Batch:
             if not text:
                 raise SettingError(f"batch(stop={short_repr(stop)}) was given; leave the empty text out")
         check_choice("batch", "chat", chat, True, False, None)
-        for option, value in {"in_order": in_order, "plain": plain}.items():
+        for option, value in {"in_order": in_order, "plain": plain, "times": times}.items():
             check_choice("batch", option, value, True, False)
         self.name, self.recipe, self.seed, self.max_batch_size = name, Recipe.coerce(recipe), seed, max_batch_size
         self.max_new_tokens, self.stop = max_new_tokens, tuple(stop)
-        self.chat, self.in_order = chat, in_order
+        self.chat, self.in_order, self.times = chat, in_order, times
         self.out, prompts = Path(out), Path(prompts)
         self._is_parquet = self.out.suffix.lower() in PARQUET
         # Lines are appended to this file; a Parquet file is written at the end.
@@ -154,7 +156,9 @@ class Batch:
         facts["recipe"] = json.loads(recipe.to_json())
         with self.writing() as journal:
             run_id = self._identify(facts, is_new=not journal.path.stat().st_size)
-            output = PlainOutput(run_id) if self.output_format == "lines" else OpenAIOutput(run_id, self.name)
+            output: Output = PlainOutput(run_id, times=self.times)
+            if self.output_format == "openai":
+                output = OpenAIOutput(run_id, self.name, times=self.times)
             answers = AnswerFile(journal, output, self.count)
             before = answers.count()
             defaults = LineDefaults(self.recipe, recipe, chat, self.max_new_tokens, self.stop)

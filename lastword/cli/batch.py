@@ -42,6 +42,7 @@ def batch(
     limit: options.Limit = None,
     chat: options.Chat = None,
     in_order: Annotated[bool, Option("--in-order/--as-they-come", help=IN_ORDER)] = True,
+    times: Annotated[bool, Option("--times", help="Write the seconds of each answer; equal runs then differ.")] = False,
     max_failures: Annotated[str | None, Option(metavar="N|N%", help=MAX_FAILURES)] = None,
     plain: Annotated[bool, Option("--plain", help="Write plain lines also for input in OpenAI's format.")] = False,
     calibration: options.CalibrationFile = "auto",
@@ -76,6 +77,7 @@ def batch(
         in_order=in_order,
         plain=plain,
         max_failures=max_failures,
+        times=times,
     )
     source = model_options.source(calibration)
     with (

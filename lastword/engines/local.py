@@ -42,7 +42,7 @@ MIN_SLOTS = 64  # of a shortened canvas: the median references of HumanEval and 
 MAX_ATTEMPTS = 2  # to decode a request in a batch of its own, before it fails
 MAX_ERROR_LENGTH = 1_000
 RUN_ERRORS = (ExtraError, RecipeError, SettingError)  # errors that every request would cause: they stop the run
-QUEUE_FACTOR = 4  # requests per batch or task, in multiples of `max_batch_size`
+QUEUE_FACTOR = 16  # requests per batch or task, in multiples of `max_batch_size`
 
 
 class LocalEngine:

@@ -37,10 +37,11 @@ from lastword.version import __version__
 
 MAX_ATTEMPTS = 3  # a request fails after this many workers have died or hung while they decoded it
 MAX_LOAD_DEATHS = 3  # a worker is not restarted after this many deaths in a row before it was ready
-TASKS_PER_WORKER = 2  # a task gets the waiting requests divided by this and by the number of workers
+TASKS_PER_WORKER = 1.25  # at the end a task gets the remaining work divided by this and by the number of workers
 PLAN_SIZE = 32  # maximal number of requests in a task that plans
+MAX_LONG = 2  # a task of long answers has at most this multiple of the mean work of a task
 CHUNK = 8 * PLAN_SIZE  # requests that are read at once
-MIN_WINDOW, MAX_WINDOW = 1024, 16_384  # planned requests that wait, about 10 kB each
+MIN_WINDOW, MAX_WINDOW = 1024, 32_768  # planned requests that wait, about 10 kB each
 MAX_WAITING_TOKENS = 2**23  # approximately, in prompts that wait
 START_TIMEOUT = 600.0  # seconds until a worker must have loaded its model
 _LOG = logging.getLogger(__name__)
@@ -109,6 +110,7 @@ class WorkQueue(Generic[Key]):
         self._waiting_tokens = 0  # of unplanned and planned prompts
         self._unplanned = deque[int]()
         self._planned = list[tuple[float, int, int]]()  # slots, prompt tokens, number; sorted
+        self._work, self._mean_work = 0.0, 0.0  # of all planned requests, and of one
         self._last: tuple[float, ...] = (math.inf, math.inf)  # the shortest request of the last task
         self._alone = deque[int]()
         self._failures = Counter[int]()  # of tasks, by number
@@ -168,16 +170,25 @@ class WorkQueue(Generic[Key]):
 
     def _insert(self, number: int, slots: float) -> None:
         insort(self._planned, (slots, len(self._requests[number][1].prompt_ids), number))
+        self._work += _work(slots)
+        self._mean_work += (_work(slots) - self._mean_work) / (number + 1)
 
     def _take_planned(self, num_workers: int) -> list[int]:
-        count, size, end = len(self._planned), self._task_size, bisect_left(self._planned, self._last)
-        if self._is_read:  # the work that is left is divided, but into full batches
-            size = min(size, max(count // (TASKS_PER_WORKER * num_workers), self._batch_size, 1))
-            size, end = min(size, -(-count // num_workers)), count
-        elif end < size:  # the end of a sweep
-            end = min(size, count) if end else count
-        taken = self._planned[max(0, end - size) : end]
-        del self._planned[max(0, end - size) : end]
+        """Remove and return the requests of a task: fewer if they are very long, or at the end."""
+        count, limit = len(self._planned), MAX_LONG * self._task_size * self._mean_work
+        fewest = min(self._batch_size, -(-count // num_workers))  # a full batch, if there are enough requests
+        end = bisect_left(self._planned, self._last)
+        if self._is_read:  # the work that is left is divided
+            end, limit = count, min(limit, self._work / (TASKS_PER_WORKER * num_workers))
+        elif end < fewest:  # the end of a sweep
+            end = fewest if end else count
+        work, first = 0.0, end
+        while first and (end - first < fewest or work < limit) and end - first < self._task_size:
+            first -= 1
+            work += _work(self._planned[first][0])
+        taken = self._planned[first:end]
+        del self._planned[first:end]
+        self._work -= work
         self._last = taken[0]
         self._waiting_tokens -= sum(tokens for _, tokens, _ in taken)
         return [number for _, _, number in reversed(taken)]
@@ -396,6 +407,11 @@ class WorkerPool:
                 f"calibration: {first.fingerprint}, {first.dtype} and {model_info.fingerprint}, "
                 f"{model_info.dtype}); give every machine the same files, device and dtype"
             )
+
+
+def _work(slots: float) -> float:
+    """Return a number proportional to the work of a request, by its planned slots; 1 if they are not known."""
+    return slots if slots < math.inf else 1.0
 
 
 def prediction_recipe(recipe: Recipe) -> Recipe:

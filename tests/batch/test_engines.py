@@ -38,6 +38,30 @@ def test_a_pool_writes_the_lines_of_this_process(toy, tmp_path, lines):
     assert written(WorkerPool(FakeBackend(run=WORKER.run)), tmp_path / "there", lines) == here
 
 
+@pytest.mark.parametrize("lines", [LINES, REQUESTS], ids=["lines", "openai"])
+def test_equal_runs_give_equal_files(tmp_path, lines):
+    """Also if tasks finish in another order; the probes of a pool do not depend on it."""
+    many = [line for _ in range(20) for line in lines if isinstance(line, dict) and "custom_id" not in line] or lines
+    content = set()
+    for name in "abc":
+        (tmp_path / name).mkdir()
+        source = write_lines(tmp_path / name / "p.jsonl", *many)
+        pool = WorkerPool(FakeBackend(run=WORKER.run, shuffle=True))
+        run(pool, source, tmp_path / name / "a.jsonl", name="toy", recipe=WARM, max_batch_size=2)
+        content.add((tmp_path / name / "a.jsonl").read_bytes())
+    assert len(content) == 1
+
+
+def test_times_are_written_on_request(toy, tmp_path):
+    for lines, name in ((LINES, "a"), (REQUESTS, "b")):
+        source = write_lines(tmp_path / f"{name}.jsonl", *lines)
+        run(LocalEngine(toy), source, tmp_path / f"{name}-out.jsonl", name="toy", recipe=FIVE, times=True)
+    assert read_lines(tmp_path / "a-out.jsonl")[0]["seconds"] > 0
+    body = read_lines(tmp_path / "b-out.jsonl")[0]["response"]["body"]
+    assert body["created"] > 1e9
+    assert body["choices"][0]["lastword"]["seconds_decoding"] > 0
+
+
 @pytest.mark.full
 def test_processes_write_the_lines_of_this_process(toy, tmp_path):
     here = written(LocalEngine(toy), tmp_path / "here", REQUESTS)

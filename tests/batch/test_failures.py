@@ -171,7 +171,7 @@ def test_the_number_of_failures_can_be_limited(toy, tmp_path, hundred, limit, fa
 
 def test_without_failures_allowed_the_first_one_stops_the_run(toy, tmp_path, hundred):
     engine = EchoEngine(toy, fails=is_long)
-    with pytest.raises(SettingError, match="^1 prompt failed"):
+    with pytest.raises(SettingError, match=r"^1 prompt failed"):
         run(engine, hundred, tmp_path / "a.jsonl", max_failures=0, max_batch_size=1)
     assert engine.num_requests == 1
 

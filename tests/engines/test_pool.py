@@ -91,7 +91,7 @@ def test_the_longest_predicted_go_first_in_ever_smaller_tasks(workers):
     assert [request.seed for batch in backend.tasks() for request in batch] == [*range(20)][::-1]
     sizes = [len(batch) for batch in backend.tasks()]
     assert sizes == sorted(sizes, reverse=True)
-    assert sizes[0] > sizes[-1] == 1
+    assert sizes[0] > sizes[-1] <= 2  # a full batch at most
 
 
 def test_a_fixed_canvas_needs_no_probes_and_the_longest_prompts_go_first():
