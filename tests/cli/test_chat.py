@@ -117,7 +117,7 @@ def test_lines_are_answered_and_costs_go_to_standard_error(command):
     ("options", "words"),
     [
         (["--base-url", "http://127.0.0.1:1"], "is the server running?"),
-        (["--url", "ftp://here"], "could not be reached"),
+        (["--url", "ftp://here"], "give http:// or https://"),
         (["--url", "http://[::1"], "http://[::1"),
         (["--recipe", "quick"], "no recipe called 'quick'"),
         (["--url", "http://127.0.0.1:1", "--recipe", "./none.json"], "cannot be read"),

@@ -231,7 +231,7 @@ def test_only_the_lastword_key_is_sent(monkeypatch):
 
 
 def test_wrong_settings_are_rejected():
-    with pytest.raises(LastwordError, match="starts with http://"):
+    with pytest.raises(LastwordError, match="give http://"):
         OpenAIEngine("localhost:8000", "theirs")
     for timeout in (0, -1.0, float("inf")):
         with pytest.raises(SettingError, match="timeout must be a number above 0"):
