@@ -35,23 +35,28 @@ class ConnectionTable:
         self._max_per_client = settings.max_connections_per_client or max(1, self._max // 2)
         self._max_bytes = (settings.max_queue_size + settings.max_batch_size) * settings.max_body_bytes
         self._bytes = self._num_replaced = 0
-        self._open: Counter[str] = Counter()  # by address
+        self._connections: set[LimitedProtocol] = set()
+        self._per_client: Counter[str] = Counter()  # by address
         self._waiting: dict[str, dict[LimitedProtocol, None]] = {}  # for the client, by address; the oldest first
 
     def add(self, connection: LimitedProtocol) -> None:
         """Add a connection, and abort the one that it replaces, or the new one if nothing can be replaced."""
         client = connection.address
-        has_room = self._open[client] < self._max_per_client or self._replace(client)
-        if has_room and self._open.total() >= self._max:
+        has_room = self._per_client[client] < self._max_per_client or self._replace(client)
+        if has_room and len(self._connections) >= self._max:
             has_room = self._replace()
         if not has_room:
             connection.transport.abort()
-        self._open[client] += 1
+        self._connections.add(connection)
+        self._per_client[client] += 1
 
     def remove(self, connection: LimitedProtocol) -> None:
-        """Remove a connection that was closed."""
+        """Remove a connection that was closed or replaced."""
         self.set_waiting(connection, False)
-        self._open -= Counter([connection.address])  # without clients that have none left
+        self.count_bytes(connection, -connection.received)
+        if connection in self._connections:
+            self._connections.remove(connection)
+            self._per_client -= Counter([connection.address])  # without clients that have none left
 
     def set_waiting(self, connection: LimitedProtocol, waiting: bool) -> None:
         """Set whether the server waits for the client of a connection, to send or to read."""
@@ -77,8 +82,7 @@ class ConnectionTable:
         oldest = next(iter(self._waiting.get(client, ())), None)
         if oldest is None:
             return False
-        self.set_waiting(oldest, False)
-        self.count_bytes(oldest, -oldest.received)
+        self.remove(oldest)
         oldest.transport.abort()
         self._num_replaced += 1
         if self._num_replaced.bit_count() == 1:  # powers of two, so that a flood of clients is not one of lines
@@ -103,7 +107,6 @@ class LimitedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-        self.table.count_bytes(self, -self.received)
         self.table.remove(self)
         super().connection_lost(exc)
 
