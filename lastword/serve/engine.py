@@ -313,10 +313,7 @@ class DecodeWorker:
                 active.reserve()
 
     def _count(self, step: Step, rows: list[ActiveRequest], seconds: float, interval: float) -> None:
-        """Count the passes of a step (several if it replayed a graph), and their tokens without and with padding.
-
-        The step took `seconds` and ended `interval` seconds after the previous step of its session.
-        """
+        """Count the passes and tokens of a step that ended `interval` seconds after the previous one of its session."""
         computed = dict(zip(step.request_ids, step.cost.tokens_computed.tolist()))
         passes = dict(zip(step.request_ids, step.cost.forward_passes.tolist()))
         horizons = dict(zip(step.request_ids, step.canvas.horizon.tolist()))

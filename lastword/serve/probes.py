@@ -32,8 +32,8 @@ class LengthProbe:
 class ProbeQueue:
     """The unfinished length probes; only the engine's thread calls methods other than `load`.
 
-    Probes with equal settings share a forward pass. While answers are unfinished, a batch of probes that took s seconds
-    is followed by at least 3 s seconds of answers, so that probes get at most `PROBE_SHARE` of the time.
+    Probes with equal settings share a forward pass. After each batch of probes, answers get so much time that probes
+    get at most `PROBE_SHARE` of it while answers are unfinished.
     """
 
     def __init__(self, model: MaskPredictor, metrics: EngineMetrics) -> None:

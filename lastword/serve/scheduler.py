@@ -148,9 +148,8 @@ class Scheduler:
     their timeout. A request that is shorter by d seconds can overtake only those that arrived up to `overtaking` * d
     seconds earlier, so none starves.
 
-    A request starts before earlier ones only if these would still be finished before their deadlines in order of
-    arrival, even if the predicted seconds of all requests were multiplied by `headroom`. So no request expires that
-    would be answered in order of arrival, unless the predictions are too short by more than this factor.
+    A request starts before earlier ones only if these would then still meet their deadlines in order of arrival, even
+    if the predicted seconds of all requests were multiplied by `headroom`.
     """
 
     overtaking: float = 8.0  # 0: first come, first served
@@ -163,9 +162,8 @@ class Scheduler:
         waiting: Sequence[Request],
         running: Sequence[QueuedRequest],
         free_tokens: int,
-        *,
         rows: int = 1,
-        now: float = 0.0,
+        now: float = 0,
     ) -> Request | None:
         """Return the request that starts next, or None if it has to wait for more free tokens.
 
