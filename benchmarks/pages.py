@@ -36,7 +36,13 @@ from benchmarks.passes.record import PassLine, PassRecord, read as read_passes
 from benchmarks.probe_cache import PROBE_CACHE
 from benchmarks.scale import table as scale_tables
 from benchmarks.serving import order
-from benchmarks.serving.figures import page_tables as serving_tables
+from benchmarks.serving.figures import (
+    DEADLINES,
+    LENGTH_CLIENTS,
+    page_table as serving_table,
+    page_tables as serving_tables,
+    read as read_serving,
+)
 from benchmarks.study import RECORDS, fixed_at
 from lastword.evaluate.records import Answer
 from lastword.evaluate.tables import Cost, on_shared_samples, paired_p, recipe_table, total_cost, total_seconds
@@ -286,6 +292,11 @@ def bench_recipes() -> str:
     return pass_tables.recipes_table(run) if run else "No run of recipes is kept yet."
 
 
+def serving_record(name: str) -> str:
+    """Return the results of one record of the server."""
+    return serving_table(name, read_serving(SERVING / f"{name}.json"))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "front": front,
     "families": families,
@@ -312,6 +323,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "scaling": scaling.kept,
     "serving-order": partial(order.table, order.PAGE_OVERTAKING),
     "serving-deadlines-simulated": order.deadline_table,
+    **{f"serving-{name}": partial(serving_record, name) for name in (DEADLINES, LENGTH_CLIENTS)},
     "serving": lambda: serving_tables(SERVING),
     "hostile": lambda: hostile.table(hostile.read(HOSTILE)),
     "records": catalogue.records,

@@ -47,7 +47,7 @@ async def send_to_engine(engine: ServerEngine, request: LoadRequest) -> ClientRe
                 assert answer is None, "a request has two answers"
                 answer = event
     except ServerError as error:
-        if error.code != "deadline_exceeded":
+        if error.code not in ("deadline_exceeded", "deadline_unreachable"):
             raise
         return ClientReply(request, "", 0, None, 0, 0, 0, time.monotonic() - start, first, 0.0, expired=True)
     assert answer is not None, "a request has no answer"

@@ -209,7 +209,7 @@ def page_table(name: str, record: Record) -> str:
     ]
     for line in record.lines:
         values = [value(line) for _, value in columns]
-        cells = ["" if value is None else f"{value:,.0f}" for value in values]
+        cells = ["" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in values]
         rows.append(f"| {' | '.join([line.arm, _latencies(line), *cells])} |")
     return "\n".join(rows)
 

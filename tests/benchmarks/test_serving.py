@@ -1,12 +1,13 @@
 """Tests of the benchmark of the server: its figures, small loads, and (full) many requests over HTTP."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 import lastword
-from benchmarks.serving import __main__ as serving, order
-from benchmarks.serving.figures import Correlation, page_tables, percentile, r_squared, read, table
+from benchmarks.serving import __main__ as serving, lengths, order, paused
+from benchmarks.serving.figures import Correlation, page_table, page_tables, percentile, r_squared, read, table
 from benchmarks.serving.load import arm_of, make_requests, requests_of
 from benchmarks.serving.run import Arrivals, over_http
 from benchmarks.serving.served import ROOT, served
@@ -146,6 +147,40 @@ def test_the_page_shows_the_latencies_of_every_kept_arm():
             if is_counted:
                 cells += [f"{line.forward_passes:,}", f"{line.tokens_computed:,.0f}"]
             assert row == f"| {' | '.join(cells)} |"
+
+
+def test_the_pages_show_expired_requests_and_length_probes():
+    record = read(RECORDS / "deadlines.json")
+    assert {line.arm: line.expired == 0 for line in record.lines} == {
+        "fcfs": True,
+        "without-deadlines": False,
+        "predicted": True,
+    }
+    rows = page_table("deadlines", record).splitlines()[4:]
+    for line, row in zip(record.lines, rows, strict=True):
+        assert f" {line.maximum:.3g} | {line.expired} | {line.forward_passes} |" in row
+    record = read(RECORDS / "lengths.json")
+    rows = page_table("lengths", record).splitlines()[4:]
+    for line, row in zip(record.lines, rows, strict=True):
+        assert row.endswith(f" | {line.maximum:.3g} | {line.probes_per_second:.3g} |")
+
+
+def test_an_expired_request_is_counted(monkeypatch):
+    monkeypatch.setattr(paused, "PAUSE", 0.01)
+    model = paused.PausedToy()
+    requests = paused.make_requests(model, 6)
+    late = replace(requests[0], job=replace(requests[0].job, max_new_tokens=64, timeout=0.2))
+    line = asyncio.run(paused.measure("fcfs", model, [*requests[1:], late], 2))
+    assert (line.requests, line.expired) == (6, 1)
+
+
+@pytest.mark.full
+def test_length_clients_are_counted():
+    model = lastword.load("tiny-llada-base", device="cpu")
+    requests = make_requests(model, 3, mix={"fast": 1}, families=SHORT[2:])
+    line = asyncio.run(lengths.measure(model, requests, 1, 2))
+    assert line.requests == 3
+    assert line.probes_per_second > 0
 
 
 def run_over_http(count, clients, batch_size, *, check, threads=1, **load):
