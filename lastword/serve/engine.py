@@ -44,6 +44,7 @@ from lastword.validation import MAX_SLOTS
 from lastword.viz.frames import RowTrace, confidences
 
 IDLE_SECONDS = 0.05  # longest wait for a request before the drain deadline is checked
+ESTIMATE_SECONDS = 0.25  # for which refused requests share the estimate of `Retry-After`
 WARMUP_SLOTS = 32  # number of masks in the warm-up probe
 STALL_SECONDS = 60.0  # a pass that takes longer has stalled, if it also takes ...
 STALL_FACTOR = 20  # ... this many times the longest pass so far
@@ -461,6 +462,7 @@ class ServerEngine(Lifecycle):
         self._worker = DecodeWorker(model, settings, scheduler, self.metrics)
         self._inbox: SimpleQueue[ActiveRequest | LengthProbe] = SimpleQueue()
         self._num_requests = 0
+        self._estimated = (-math.inf, 0.0)  # when `_seconds_until_free` was computed, and its value
         self._pass_started, self._longest_pass = math.inf, 0.0  # monotonic clock, and seconds
         self._thread = Thread(target=self._run, name="lastword-engine", daemon=True)
 
@@ -531,9 +533,19 @@ class ServerEngine(Lifecycle):
         if count > room:
             raise SettingError(f"{count} answers were requested at once; this server has room for {room}")
         if unfinished + count > queue_size + self._worker.max_batch_size:
-            seconds = self.load().seconds
+            seconds = self._seconds_until_free()
             message = f"{unfinished} requests are unfinished and at most {queue_size} may wait; try again"
             raise ServerError(f"{message} in {seconds:.0f} seconds", "overloaded", retry_after=max(1, round(seconds)))
+
+    def _seconds_until_free(self) -> float:
+        """Return the predicted seconds of all unfinished requests, estimated again after ESTIMATE_SECONDS only.
+
+        Thousands of requests may be refused in a second, and an estimate reads every unfinished one.
+        """
+        now = time.monotonic()
+        if now - self._estimated[0] > ESTIMATE_SECONDS:
+            self._estimated = (now, self.load().seconds)
+        return self._estimated[1]
 
     def _run(self) -> None:
         """Receive requests and run passes until the engine is drained; this is the thread's function."""

@@ -42,7 +42,9 @@ class ServerLimits:
         int, Option("--batch-size", min=1, help="Number of answers decoded at the same time.")
     ] = _count(16)
     max_reserved_tokens: Annotated[int | None, Option(min=1, help=RESERVED)] = _count(None)
-    max_queue_size: Annotated[int, Option(min=1, help="Maximum number of waiting answers.")] = _count(256)
+    max_queue_size: Annotated[int, Option(min=1, help="Maximum number of waiting answers and length probes.")] = _count(
+        256
+    )
     max_body_bytes: Annotated[int, Option(min=1, help="Maximum bytes of a request.")] = _count(1_000_000)
     max_prompt_tokens: Annotated[
         int | None, Option(min=1, help="Maximum tokens of a prompt. Default: the model's context.")

@@ -215,6 +215,20 @@ def test_a_full_queue_refuses_all_answers_of_a_request_or_none():
     assert run(decode()) == (solo([ABC] * 3), alone(TOY, request_of("m", FULL)))
 
 
+def test_refused_requests_share_the_estimate_of_seconds(monkeypatch):
+    async def count():
+        async with engine_of(Misbehaving(pause=0.05), max_batch_size=1, max_queue_size=1) as engine:
+            stream, loads, load = engine.submit([ABC] * 2), [], engine.load
+            monkeypatch.setattr(engine, "load", lambda: loads.append(load()) or loads[-1])
+            for _ in range(5):
+                with pytest.raises(ServerError, match="try again in"):
+                    engine.submit([ABC])
+            await stream.answers()
+            return len(loads)
+
+    assert run(count()) == 1
+
+
 def test_a_request_that_never_fits_into_the_queue_is_invalid():
     async def decode():
         async with engine_of(TOY, max_batch_size=1, max_queue_size=2) as engine:
