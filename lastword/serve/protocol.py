@@ -72,12 +72,12 @@ Temperature = Annotated[
     Annotated[float, Field(ge=MIN_TEMPERATURE, le=MAX_NUMBER)] | Annotated[float, Field(ge=0, le=0)],
     _explain(f"give 0 or a number of at least {MIN_TEMPERATURE:g}"),
 ]
+WholeSeed = Annotated[Seed, Whole]
 TopP = Annotated[float, Field(gt=0, le=1)]
 Seconds = Annotated[float, Field(gt=0)]
 Quantile = Annotated[float, Field(gt=0, lt=1)]
-MetadataName = Annotated[str, Field(max_length=64)]
 Metadata = Annotated[
-    dict[MetadataName, Annotated[str, Field(max_length=512)]],
+    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
     Field(max_length=16),
     _explain("give at most 16 texts of up to 512 characters, with names of up to 64"),
 ]
@@ -99,11 +99,6 @@ NO_PENALTY = "tokens are decoded out of order, so there is no preceding text in 
 NO_BIAS = "the unmask rule of the recipe chooses tokens and takes no bias"
 NO_STORE = "requests are not stored"
 TEXT_ONLY = "the model reads and writes text"
-
-
-def _given(name: str) -> Any:
-    """Return the JSON schema of an object in which a field is not null."""
-    return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
 
 
 class StrictModel(BaseModel):
@@ -161,9 +156,7 @@ class AnswerRequest(StrictModel):
     temperature: Temperature | None = Field(None, description="Default: the recipe's.")
     top_p: TopP | None = Field(None, description="1 has no effect.")
     top_k: Limit | None = Field(None, description="No effect at temperature 0.")
-    seed: Annotated[Seed, Whole] | None = Field(
-        None, description="Seed of the first answer; each further answer adds one."
-    )
+    seed: WholeSeed | None = Field(None, description="Seed of the first answer; each further answer adds one.")
     stop: StopTexts | None = Field(None, description="Strings that end the text; they are not part of it.")
     user: Text | None = Field(None, description="Accepted and ignored.")
     metadata: Metadata | None = Field(None, description="Up to 16 texts by name, for the server's JSON access log.")
@@ -240,10 +233,14 @@ class CompletionRequest(AnswerRequest):
     suffix: Literal[""] | None = unsupported("nothing can follow the answer")
 
 
+# In JSON Schema: one of the two fields is not null.
+ONE_PROMPT: Any = [{"required": [f], "properties": {f: {"not": {"type": "null"}}}} for f in ("prompt", "messages")]
+
+
 class LengthsRequest(StrictModel):
     """The body of a request to /v1/lengths, with either a prompt or messages."""
 
-    model_config = STRICT | {"json_schema_extra": {"oneOf": [_given("prompt"), _given("messages")]}}
+    model_config = STRICT | {"json_schema_extra": {"oneOf": ONE_PROMPT}}
 
     model: Text | None = Field(None, description="The name of the model; optional.")
     prompt: OnePrompt | None = None

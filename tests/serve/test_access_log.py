@@ -41,8 +41,8 @@ def send(engine, *requests, keys=(), hosts=(), **settings):
 def samples(text, name):
     """Return the values of a metric by its labels in alphabetical order, without zeros."""
     families = text_string_to_metric_families(text)
-    found = [sample for family in families for sample in family.samples if sample.name == f"lastword:{name}"]
-    return {tuple(sample.labels.values()): sample.value for sample in found if sample.value}
+    matching = [sample for family in families for sample in family.samples if sample.name == f"lastword:{name}"]
+    return {tuple(sample.labels.values()): sample.value for sample in matching if sample.value}
 
 
 @pytest.fixture

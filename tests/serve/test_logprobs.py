@@ -42,16 +42,16 @@ def expected(toy, start, count):
 @pytest.mark.parametrize("recipe", ["careful", "fast", "paper"])
 def test_each_token_has_the_probability_that_the_model_gave_it(asgi, toy, recipe):
     bodies = [{"prompt": "a" * n, "length": f"fixed:{20 - n}", "recipe": recipe} for n in range(1, 6)]
-    found = answers(asgi(), COMPLETE, *({**body, "logprobs": 0} for body in bodies), *bodies)
+    replies = answers(asgi(), COMPLETE, *({**body, "logprobs": 0} for body in bodies), *bodies)
     for n in range(1, 6):
-        (choice,) = found[n - 1]["choices"]
+        (choice,) = replies[n - 1]["choices"]
         logprobs = choice["logprobs"]
         assert "".join(logprobs["tokens"]) == choice["text"]
         assert logprobs["token_logprobs"] == pytest.approx(expected(toy, n, len(choice["text"])), abs=1e-5)
         assert logprobs["text_offset"] == [*range(len(choice["text"]))]
         assert logprobs["top_logprobs"] is None
-    assert [reply["choices"][0]["logprobs"] for reply in found[5:]] == [None] * 5
-    assert [a["choices"][0]["text"] for a in found[:5]] == [a["choices"][0]["text"] for a in found[5:]]
+    assert [reply["choices"][0]["logprobs"] for reply in replies[5:]] == [None] * 5
+    assert [a["choices"][0]["text"] for a in replies[:5]] == [a["choices"][0]["text"] for a in replies[5:]]
 
 
 def test_one_alternative_is_the_token(asgi):
