@@ -1,7 +1,7 @@
 """Simulate how much of their capacity the workers of a pool use: `python -m benchmarks.pool_capacity`.
 
 The real `WorkerPool` distributes prompts to workers whose tasks take simulated seconds, on a simulated clock. Capacity
-used is the time that the work takes on workers whose batches are always full, divided by the time of the last answer.
+used is the time that the work takes on workers whose batches are always full, divided by the time until the end.
 There are two costs: every forward pass takes the same time (a batch of one costs as much as a full one), or time is
 proportional to the tokens computed. Answers take one forward pass per token; actual lengths differ from predicted ones.
 """

@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from fnmatch import fnmatch
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -52,6 +53,7 @@ from lastword.io.prompts import (
     PromptFile,
     PromptRecord,
     import_pyarrow,
+    suffix_of,
 )
 from lastword.io.schema import parse_json, read_json_object
 from lastword.prompts import has_chat_template
@@ -74,7 +76,7 @@ Progress = Callable[[BatchProgress], None]
 
 
 class Batch:
-    """A job that answers a file of prompts, plain or in OpenAI's format, and writes a file of answers.
+    """A job that answers files of prompts, plain or in OpenAI's format, and writes a file of answers.
 
     The constructor checks everything that does not need a model. `name` is the name of the model in requests and in
     the identity of the run. A line without a seed gets `seed` plus its index. `max_new_tokens` and `stop` apply to
@@ -88,7 +90,7 @@ class Batch:
 
     def __init__(
         self,
-        prompts: Path | str,
+        prompts: Path | str | Sequence[Path | str],
         out: Path | str,
         *,
         name: str,
@@ -119,17 +121,25 @@ class Batch:
         self.name, self.recipe, self.seed, self.max_batch_size = name, Recipe.coerce(recipe), seed, max_batch_size
         self.max_new_tokens, self.stop = max_new_tokens, tuple(stop)
         self.chat, self.in_order, self.times = chat, in_order, times
-        self.out, prompts = Path(out), Path(prompts)
+        self.out = Path(out)
         self._is_parquet = self.out.suffix.lower() in PARQUET
         # Lines are appended to this file; a Parquet file is written at the end.
         self.journal_path = self.out.with_name(f"{self.out.name}.jsonl") if self._is_parquet else self.out
         self.run_path = self.out.with_name(f"{self.out.name}.run.json")  # describes the run
-        if prompts.suffix.lower() not in JSON_LINES + PARQUET:
-            raise PromptError(
-                f"{prompts.name} ends in {prompts.suffix or 'nothing'}; give prompts as .jsonl or .parquet "
-                "(an object per line or row)"
-            )
-        self.file = PromptFile(prompts)
+        paths = [Path(path) for path in ([prompts] if isinstance(prompts, (str, Path)) else prompts)]
+        self.file = PromptFile(*paths)
+        here = self.out.absolute()
+        for path in map(Path.absolute, paths):
+            if path not in self.file.paths and (path in here.parents or fnmatch(str(here), str(path))) and here != path:
+                raise SettingError(
+                    f"{here} would be one of the files of prompts; give the answers another file (--out)"
+                )
+        for path in self.file.paths:
+            if suffix_of(path) not in JSON_LINES + PARQUET:
+                raise PromptError(
+                    f"{path.name} ends in {path.suffix or 'nothing'}; give prompts as .jsonl, .jsonl.gz or .parquet "
+                    "(an object per line or row)"
+                )
         self._journal: JournalFile | None = None  # while it is written
         self._check_out()
         self._scan()
@@ -225,7 +235,7 @@ class Batch:
         if not has_prompt:
             reason = f": none of its {self.count} lines is one. {error}" if self.count else ""
             raise PromptError(
-                f'{self.file.path} has no prompts{reason}; give an object per line, such as {{"prompt": "6 x 7 = ?"}}'
+                f'{self.file.name} has no prompts{reason}; give an object per line, such as {{"prompt": "6 x 7 = ?"}}'
             )
         self._check_repeated(np.frombuffer(custom_ids, np.uint32))
 
@@ -239,7 +249,7 @@ class Batch:
             if crc32(name.encode(errors="replace")) in repeated and record.data.get("custom_id") is not None:
                 if name in first:
                     raise PromptError(
-                        f"{self.file.path}: {record.where} repeats the custom_id {short_repr(name)} of {first[name]}; "
+                        f"{self.file.name}: {record.where} repeats the custom_id {short_repr(name)} of {first[name]}; "
                         "give each line its own, since answers are told apart by it"
                     )
                 first[name] = record.where
@@ -254,7 +264,7 @@ class Batch:
         """Raise SettingError if the file of answers cannot be written or was not written by a batch."""
         if self.out.suffix.lower() not in JSON_LINES + PARQUET:
             raise SettingError(f"{self.out} was given for the answers; end it in .jsonl (lines) or .parquet (rows)")
-        if self.out.exists() and self.out.samefile(self.file.path):
+        if self.out.exists() and any(map(self.out.samefile, self.file.paths)):
             raise SettingError(f"{self.out} holds the prompts; give the answers another file (--out)")
         check_folder(self.out.parent)
         has_answers = self.journal_path.exists() and self.journal_path.stat().st_size

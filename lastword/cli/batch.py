@@ -21,13 +21,16 @@ from lastword.errors import SettingError
 
 CALIBRATION_OUT = "File to write. Default: the file that other commands load for this model."
 
-FILE_OF_PROMPTS = '.jsonl or .parquet, with fields "prompt", "messages" or "tokens", or OpenAI batch input.'
+FILE_OF_PROMPTS = (
+    '.jsonl, .jsonl.gz or .parquet files, folders of them, or quoted patterns, with fields "prompt", "messages" or '
+    '"tokens", or OpenAI batch input.'
+)
 MAX_FAILURES = "Stop after more failed answers than this number, or share of the prompts. Default: after 32 in a row."
 IN_ORDER = "Sort the answers by prompt at the end, or keep the order in which they finished."
 
 
 def batch(
-    prompts: Annotated[Path, Argument(parser=options.as_path, metavar="PROMPTS", help=FILE_OF_PROMPTS)],
+    prompts: Annotated[list[Path], Argument(parser=options.as_path, metavar="PROMPTS...", help=FILE_OF_PROMPTS)],
     model_options: ModelOptions,
     recipe_options: RecipeOptions,
     engine_options: EngineOptions,

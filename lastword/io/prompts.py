@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import glob
+import gzip
+import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import count, islice
 from pathlib import Path
@@ -18,7 +22,7 @@ from lastword.io.files import os_error_reason
 from lastword.io.schema import IGNORE_EXTRA, LongText, Text, parse_json, validate
 from lastword.validation import MAX_COUNT, MAX_SLOTS, check_int, short_repr
 
-JSON_LINES, PARQUET = (".jsonl", ".ndjson"), (".parquet",)
+JSON_LINES, PARQUET, GZIP = (".jsonl", ".ndjson"), (".parquet",), ".gz"
 MAX_LINE_LENGTH = 64 * 2**20  # characters
 ROWS_PER_BATCH = 1024
 PROMPT_FIELDS = ("prompt", "messages", "tokens")
@@ -111,88 +115,118 @@ class PromptRecord:
 
 
 class PromptFile:
-    """An iterable file of prompts, which may be read several times; if it changed, PromptError is raised.
+    """An iterable of the prompts of one or several files, which may be read several times.
 
-    In a file that is neither JSON lines nor Parquet, each line of text becomes an object with a "prompt".
+    A path may be a pattern such as `data/*.jsonl.gz`, or a folder, whose .jsonl, .ndjson and .parquet files are read in
+    the order of their names. If a file changed, PromptError is raised. In a file that is neither JSON lines nor
+    Parquet, each line of text becomes an object with a "prompt".
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path, self._suffix = path, path.suffix.lower()
-        self._status = self._stat()
+    def __init__(self, *paths: Path) -> None:
+        self.paths = [file for path in paths for file in _files_of(path)]
+        self.name = ", ".join(map(str, paths))
+        self._status = [self._stat(path) for path in self.paths]
 
     def __iter__(self) -> Iterator[PromptRecord]:
-        self._check_unchanged()
-        with self._read_errors():
-            yield from self._rows() if self._suffix in PARQUET else self._lines()
+        numbers = count()
+        for path in self.paths:
+            self._check_unchanged()
+            place = f" of {path}" if len(self.paths) > 1 else ""
+            with _read_errors(path):
+                for record in _rows(path) if suffix_of(path) in PARQUET else _lines(path):
+                    yield replace(record, index=next(numbers), where=record.where + place)
         self._check_unchanged()
 
     def digest(self) -> str:
-        """Return the SHA-256 of the file's content in hexadecimal."""
+        """Return the SHA-256 of the content of the files, one after the other, in hexadecimal."""
         digest = sha256()
-        with self._read_errors(), self.path.open("rb") as file:
-            while block := file.read(2**20):
-                digest.update(block)
+        for path in self.paths:
+            with _read_errors(path), path.open("rb") as file:
+                while block := file.read(2**20):
+                    digest.update(block)
         return digest.hexdigest()
 
-    def _rows(self) -> Iterator[PromptRecord]:
-        rows = count(1)
-        with import_pyarrow().parquet.ParquetFile(self.path) as file:
-            names = file.schema_arrow.names
-            if repeated := [name for name in names if names.count(name) > 1]:
-                raise ValueError(f"it has two columns of the name {short_repr(repeated[0])}")
-            for batch in file.iter_batches(batch_size=ROWS_PER_BATCH):
-                for row, number in zip(batch.to_pylist(), rows):
-                    yield PromptRecord(number - 1, f"row {number}", _without_nulls(row))
-
-    def _lines(self) -> Iterator[PromptRecord]:
-        index = 0
-        newline = "\n" if self._suffix in JSON_LINES else None  # None: any line end
-        with self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline=newline) as file:
-            for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_LENGTH + 1), ""), 1):
-                too_long = len(line) > MAX_LINE_LENGTH and not line.endswith("\n")
-                if line.strip(whitespace) or too_long:
-                    where, error = f"line {number}", f"it has more than {MAX_LINE_LENGTH} characters"
-                    yield (PromptRecord(index, where, None, error) if too_long else self._parse(index, where, line))
-                    index += 1
-                while too_long and (part := file.readline(MAX_LINE_LENGTH)) and not part.endswith("\n"):
-                    pass
-
-    def _parse(self, index: int, where: str, line: str) -> PromptRecord:
-        data, error = None, None
-        try:
-            content = line.removesuffix("\n").encode()
-            data = parse_json(content) if self._suffix in JSON_LINES else {"prompt": content.decode()}
-            if b"\0" in content:
-                error = "it contains a NUL byte; is it a text file?"
-        except UnicodeEncodeError:
-            error = "it is not UTF-8; save the file as UTF-8 text"
-        except ValueError as reason:
-            error = f"it is not JSON ({reason})"
-        return PromptRecord(index, where, data, error)
-
-    def _stat(self) -> tuple[int, ...]:
-        with self._read_errors():
-            status = self.path.stat()
-            if not self.path.is_file():
+    def _stat(self, path: Path) -> tuple[int, ...]:
+        with _read_errors(path):
+            status = path.stat()
+            if not path.is_file():
                 raise ValueError("it is not a regular file")
         return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
     def _check_unchanged(self) -> None:
-        if self._stat() != self._status:
-            raise PromptError(
-                f"{self.path} was changed while it was read, so its lines may have other answers; give the "
-                "command again, with another --out"
-            )
+        for path, status in zip(self.paths, self._status):
+            if self._stat(path) != status:
+                raise PromptError(
+                    f"{path} was changed while it was read, so its lines may have other answers; give the "
+                    "command again, with another --out"
+                )
 
-    @contextmanager
-    def _read_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, ValueError) as error:
-            raise PromptError(
-                f"the prompts in {short_repr(str(self.path))} cannot be read ({os_error_reason(error)}); give a "
-                ".jsonl, .parquet or text file"
-            ) from error
+
+def suffix_of(path: Path) -> str:
+    """Return the suffix that tells the format of a file, in lower case and without .gz."""
+    return (path.with_suffix("") if path.suffix.lower() == GZIP else path).suffix.lower()
+
+
+def _files_of(path: Path) -> list[Path]:
+    """Return the files of a pattern or folder, sorted, or the path itself."""
+    files = [path]
+    if os.path.isdir(path):  # False where pathlib raises an error
+        files = sorted(file for file in path.rglob("*") if suffix_of(file) in JSON_LINES + PARQUET and file.is_file())
+    elif glob.has_magic(str(path)) and not os.path.exists(path):
+        files = [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]
+    if not files:
+        raise PromptError(f"{path} has no .jsonl or .parquet files; give files, a folder with some, or a pattern")
+    return files
+
+
+def _rows(path: Path) -> Iterator[PromptRecord]:
+    rows = count(1)
+    with import_pyarrow().parquet.ParquetFile(path) as file:
+        names = file.schema_arrow.names
+        if repeated := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"it has two columns of the name {short_repr(repeated[0])}")
+        for batch in file.iter_batches(batch_size=ROWS_PER_BATCH):
+            for row, number in zip(batch.to_pylist(), rows):
+                yield PromptRecord(0, f"row {number}", _without_nulls(row))
+
+
+def _lines(path: Path) -> Iterator[PromptRecord]:
+    is_json = suffix_of(path) in JSON_LINES
+    newline = "\n" if is_json else None  # None: any line end
+    opened = gzip.open if path.suffix.lower() == GZIP else open
+    with opened(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline=newline) as file:
+        for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_LENGTH + 1), ""), 1):
+            too_long = len(line) > MAX_LINE_LENGTH and not line.endswith("\n")
+            if line.strip(whitespace) or too_long:
+                where, error = f"line {number}", f"it has more than {MAX_LINE_LENGTH} characters"
+                yield PromptRecord(0, where, None, error) if too_long else _parse(where, line, is_json=is_json)
+            while too_long and (part := file.readline(MAX_LINE_LENGTH)) and not part.endswith("\n"):
+                pass
+
+
+def _parse(where: str, line: str, *, is_json: bool) -> PromptRecord:
+    data, error = None, None
+    try:
+        content = line.removesuffix("\n").encode()
+        data = parse_json(content) if is_json else {"prompt": content.decode()}
+        if b"\0" in content:
+            error = "it contains a NUL byte; is it a text file?"
+    except UnicodeEncodeError:
+        error = "it is not UTF-8; save the file as UTF-8 text"
+    except ValueError as reason:
+        error = f"it is not JSON ({reason})"
+    return PromptRecord(0, where, data, error)
+
+
+@contextmanager
+def _read_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, EOFError, zlib.error) as error:
+        raise PromptError(
+            f"the prompts in {short_repr(str(path))} cannot be read ({os_error_reason(error)}); give a "
+            ".jsonl, .parquet or text file"
+        ) from error
 
 
 def import_pyarrow() -> Any:
@@ -216,7 +250,7 @@ def read_prompts(
     """
     if limit is not None:
         check_int("read_prompts", "limit", limit, minimum=1)
-    suffix = path.suffix.lower()
+    suffix = suffix_of(path)
     if suffix == ".json":
         raise PromptError(
             f"{path.name} ends in .json; give a .jsonl file (an object per line), or text (a prompt per line)"

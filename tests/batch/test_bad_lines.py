@@ -164,7 +164,7 @@ def test_two_columns_of_one_name_are_rejected(toy, tmp_path):
 
 def test_a_missing_file_is_rejected(toy, tmp_path):
     (tmp_path / "folder.jsonl").mkdir()
-    for name, reason in (("none.jsonl", "No such file"), ("folder.jsonl", "not a regular file")):
+    for name, reason in (("none.jsonl", "No such file"), ("folder.jsonl", "has no .jsonl or .parquet files")):
         with pytest.raises(PromptError, match=reason):
             run(EchoEngine(toy), tmp_path / name, tmp_path / "a.jsonl", name="m")
 
