@@ -107,6 +107,7 @@ FOLDERS = (
     RecordFolder("serving", "[server](serving.md)", _run, "arms"),
     RecordFolder("hostile.json", "[server](serving.md#hostile-clients)", _run, "kinds of clients"),
     RecordFolder("scaling", "[workers](scaling.md)", _runs, "runs"),
+    RecordFolder("pool-capacity.json", "[workers](scaling.md), simulated", _run, "runs", "CPU"),
     RecordFolder("scale.json", "[a thousand replicas](scale.md), simulated", _run, "arms", "CPU"),
     RecordFolder("training", "[training logs](embedded-models.md#training)", _whole, "", HARDWARE),
 )
