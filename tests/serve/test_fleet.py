@@ -158,13 +158,19 @@ SLOW = long_stream()
 def test_a_frozen_replica_is_replaced_and_its_requests_are_answered_by_another():
     body = {"model": "toy", "prompt": "abc", "length": "fixed:8"}
 
+    def ticks(number):
+        """Return the CPU time of a process."""
+        return sum(map(int, Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[11:13]))
+
     async def freeze(fleet):
-        victim = max(fleet.replicas())
         async with httpx.AsyncClient(base_url=fleet.url, timeout=60) as client:
             expected = (await ask(client, body))[0]
-            begun = [asyncio.create_task(ask(client, SLOW)) for _ in range(6)]  # streams in both replicas
+            begun = [asyncio.create_task(ask(client, SLOW)) for _ in range(6)]
             while (await client.get("/health")).json()["counts"]["working"] < 6:
                 await asyncio.sleep(0.02)
+            before = {number: ticks(number) for number in fleet.replicas()}
+            await asyncio.sleep(0.5)
+            victim = max(before, key=lambda number: ticks(number) - before[number])  # has streams
             os.kill(victim, signal.SIGSTOP)
             started = time.monotonic()
             answers = await asyncio.gather(*(ask(client, body) for _ in range(8)))  # retried: nothing was sent yet
@@ -176,9 +182,10 @@ def test_a_frozen_replica_is_replaced_and_its_requests_are_answered_by_another()
         print(f"answered {seconds:.1f} s after a replica froze; errors of streams: {errors}")
         assert texts == [expected] * 8
         assert seconds < 12  # 7 seconds, and more on a busy machine
-        assert {*errors} == {None, "replica_lost"}
+        assert "replica_lost" in errors
+        assert {*errors} <= {None, "replica_lost"}
         started.wait_until(lambda health: len(started.replicas() - {victim}) == 2)
-        assert victim not in started.replicas()
+        started.wait_until(lambda health: victim not in started.replicas(), 60)
 
 
 def test_several_http_processes_share_the_port_and_drain_together():
