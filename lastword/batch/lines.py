@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
+from lastword.argument_names import FOREIGN
 from lastword.decoding.loop import stops_per_prompt
 from lastword.decoding.sampling import check_seed
 from lastword.engines.base import TOO_LONG, GenerationReply, GenerationRequest, ModelInfo, RemoteModelInfo
@@ -39,6 +41,14 @@ class PlainLine(PromptLine):
     stop: StopTexts | None = None
     recipe: PartOrRecipe | None = None
     length: PartOrRecipe | None = None
+
+
+# Names that are hardly data of the user. All other unknown fields of a line are ignored.
+LONG_SETTINGS = ("max_new_tokens", "temperature")
+SETTINGS = PlainLine.model_fields.keys() - PromptLine.model_fields.keys()
+FOREIGN_SETTINGS = {"unmask", "steps"} | {
+    name for name, advice in FOREIGN.items() if "_" in name and advice.argument in SETTINGS | {"unmask"}
+}
 
 
 class AnswerLine(BaseModel):
@@ -99,10 +109,15 @@ def line_name(data: object) -> str | int | None:
 
 
 def parse_plain_line(data: object) -> PlainLine:
-    """Parse a plain line; raise PromptError if it is invalid."""
+    """Parse a plain line; raise PromptError if it is invalid, or has a misspelt or foreign name of a setting."""
     line = parse_prompt_line(data, PlainLine)
-    if isinstance(data, dict) and data.get("n") is not None:
-        raise PromptError("n cannot be set, because a line has one answer: repeat the line with other seeds")
+    fields = data if isinstance(data, dict) else {}
+    for name in sorted(fields.keys() - PlainLine.model_fields.keys()):
+        if name == "n" and fields[name] is not None:
+            raise PromptError("n cannot be set, because a line has one answer: repeat the line with other seeds")
+        if (near := difflib.get_close_matches(name, LONG_SETTINGS, n=1, cutoff=0.85)) or name in FOREIGN_SETTINGS:
+            advice = f"did you mean {near[0]}?" if near else "use max_new_tokens, length, temperature, stop or recipe"
+            raise PromptError(f"{name} is not a setting of a line; {advice}")
     if None not in (line.max_tokens, line.max_new_tokens) and line.max_tokens != line.max_new_tokens:
         raise PromptError(
             f"max_tokens {line.max_tokens} and max_new_tokens {line.max_new_tokens} were given; give max_new_tokens"

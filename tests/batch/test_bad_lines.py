@@ -10,7 +10,7 @@ from lastword.errors import ExtraError, PromptError
 from lastword.io.schema import parse_json
 from tests.batch.batches import EchoEngine, answer, read_lines, request_line, run, write_lines
 
-GOOD = {"prompt": "abc"}
+GOOD = {"prompt": "abc", "source": "a book", "commit": "0a1b2c", "block": 3, "lengths": [1]}
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,9 @@ GOOD = {"prompt": "abc"}
         ({"prompt": "a", "length": "fixd:5"}, "did you mean 'fixed'"),
         ({"prompt": "a", "length": "fixed:0"}, "slots must be a whole number, 1 or more"),
         ({"prompt": "a", "n": 3}, "n cannot be set, because a line has one answer"),
+        ({"prompt": "a", "temprature": 1}, "temprature is not a setting of a line; did you mean temperature?"),
+        ({"prompt": "a", "gen_length": 8}, "gen_length is not a setting of a line; use max_new_tokens, length"),
+        ({"prompt": "a", "unmask": "threshold:0.5"}, "unmask is not a setting of a line"),
         ({"tokens": []}, "tokens: List should have at least 1 item"),
         ({"tokens": [1, "a"]}, "tokens.1: Input should be a valid integer"),
         ({"tokens": [10_000]}, "10000"),
