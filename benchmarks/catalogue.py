@@ -108,6 +108,7 @@ FOLDERS = (
     RecordFolder("hostile.json", "[server](serving.md#hostile-clients)", _run, "kinds of clients"),
     RecordFolder("scaling", "[workers](scaling.md)", _runs, "runs"),
     RecordFolder("pool-capacity.json", "[workers](scaling.md), simulated", _run, "runs", "CPU"),
+    RecordFolder("ray-data.json", "[decision 31](../decisions/0031-ray-data.md)", _run, "runs"),
     RecordFolder("scale.json", "[a thousand replicas](scale.md), simulated", _run, "arms", "CPU"),
     RecordFolder("training", "[training logs](embedded-models.md#training)", _whole, "", HARDWARE),
 )

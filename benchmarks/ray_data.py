@@ -36,7 +36,11 @@ from lastword.tasks import BENCHMARKS, load_frozen
 RECORD = Path(__file__).parent / "records" / "ray-data.json"
 SOURCE, RECIPE, BATCH_SIZE = ModelSource("tiny-llada-base", device="cpu"), "fast", 8
 ARMS, FAULTS = ("pool", "data"), {"none": None, "kill": signal.SIGKILL, "stop": signal.SIGSTOP}
-LIMIT, STOP_LIMIT = 170, 60  # seconds until a run counts as endless; the latter after a worker was stopped
+LIMIT, STOP_LIMIT, TASK_TIMEOUT = (
+    170,
+    150,
+    60.0,
+)  # seconds until a run counts as endless; the latter after a worker was stopped
 ACTORS = ("ray::ModelWorker", "ray::MapWorker")
 Requests = Mapping[str, GenerationRequest]
 
@@ -52,7 +56,7 @@ def make_requests(prompts: int) -> dict[str, GenerationRequest]:
 
 def pool_answers(requests: Requests, recipe: Recipe, workers: int) -> Iterator[dict[str, str]]:
     """Yield texts by key as lastword's pool answers them."""
-    with WorkerPool(RayWorkers(SOURCE, workers, threads=1)) as pool:
+    with WorkerPool(RayWorkers(SOURCE, workers, threads=1), task_timeout=TASK_TIMEOUT) as pool:
         for replies in pool.generate(requests, recipe, max_batch_size=BATCH_SIZE):
             yield {reply.key: reply.text for reply in replies}
 
@@ -152,10 +156,10 @@ def main() -> None:
             line = json.loads(printed.splitlines()[-1])
             texts = line.pop("texts")
             expected = expected or texts
-            line["equal"] = all(expected[key] == text for key, text in texts.items())
+            line |= {"equal": all(expected[key] == text for key, text in texts.items()), "prompts": options.prompts}
             print(line, flush=True)
             lines.append(line)
-    facts = {"model": SOURCE.name, "recipe": RECIPE, "prompts": options.prompts, "workers": options.workers}
+    facts = {"model": SOURCE.name, "recipe": RECIPE, "workers": options.workers}
     hardware = environment(lastword.load(SOURCE.name, device="cpu"))
     write(options.out, json.dumps({**facts, **hardware, "lines": lines}, indent=1) + "\n")
 
