@@ -30,7 +30,7 @@ from lastword.evaluate.run import PromptLayout
 from lastword.evaluate.tasks import EmbeddedTask
 from lastword.models.base import MaskPredictor
 from lastword.models.storage import KVStorage
-from lastword.policies.cache import DualCache
+from lastword.policies.cache import CacheTraits, DualCache
 from lastword.recipe.recipe import Recipe
 from lastword.tasks import BENCHMARKS
 
@@ -46,6 +46,8 @@ class ProbeCache(DualCache):
 
     model: MaskPredictor = field(kw_only=True, compare=False)
     limit: int = field(kw_only=True)
+
+    traits = replace(DualCache.traits, starts_filled=True)
 
     def create_storage(self, canvas: Canvas) -> KVStorage:
         prompts = [tokens[mask].tolist() for tokens, mask in zip(canvas.tokens, canvas.valid & ~canvas.answer)]

@@ -238,7 +238,8 @@ class Stepper:
         read = (window if answer is None else window | answer) & visible
         read = read if active is None else read & active[:, None]
         stale = self._stale(canvas, clock) & visible
-        if self._step == 0 and bool((visible & ~stale).any()):
+        starts_filled = recipe.cache.traits.starts_filled
+        if self._step == 0 and not starts_filled and bool((visible & ~stale).any()):
             raise SettingError(
                 f"{type(recipe.cache).__name__}.stale left out columns of a row's first pass, of which nothing is "
                 "stored; return all of them if clock.step is 0 (canvas.valid)"

@@ -22,6 +22,7 @@ class CacheTraits:
     """The properties of a cache on which other parts depend."""
 
     stores_states: bool = True  # whether anything is kept from pass to pass
+    starts_filled: bool = False  # whether `create_storage` stores all columns, so that the first pass may skip some
     # Whether the pass at a block start computes the whole answer, and later passes of the block only a part of it.
     refreshes_by_block: bool = False
     stale_suffix: bool = False  # whether later passes of a block have no logits for the slots after it

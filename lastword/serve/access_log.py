@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import quote
 
@@ -110,7 +110,7 @@ class AccessLog:
     def _line(self, record: RequestRecord, scope: Scope, method: str, status: int, seconds: float) -> str:
         """Return the log line as JSON, or as `name=value` pairs; both are ASCII without control characters."""
         fields: dict[str, Any] = {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
             "client": scope["client"][0] if scope.get("client") else None,
             "method": method,
             "path": scope["path"][:MAX_PATH_LENGTH],

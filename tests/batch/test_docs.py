@@ -58,7 +58,7 @@ def test_all_fields_of_a_line_are_listed():
 
 
 def test_all_settings_of_an_input_line_are_listed():
-    settings = PAGE.split("settings that replace those of the command:")[1].split(". Other fields")[0]
+    settings = PAGE.split("settings that replace those of the command:")[1].split(". A misspelt")[0]
     own = [name for name in PlainLine.model_fields if name not in PromptLine.model_fields]
     assert sorted(re.findall(r"`(\w+)`", settings)) == sorted(name for name in own if name != "max_tokens")
 

@@ -639,7 +639,7 @@ def test_the_command_line_says_where_it_would_write_before_it_decodes(tmp_path):
     prompts = written(tmp_path, "p.txt", "abc")
     for options, words in (
         (["--model", "toy", "--out", tmp_path], "is a folder"),
-        (["--model", "toy", "--out", tmp_path / "no" / "x.json"], "cannot be written"),
+        (["--model", "toy", "--out", prompts / "x.json"], "cannot be written"),
         (["--model", "toy", "--out", tmp_path / "x.json"], "at least 9 are needed"),
     ):
         run = run_command("calibrate", "--prompts", prompts, *options)

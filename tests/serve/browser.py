@@ -4,9 +4,11 @@ import json
 import time
 from contextlib import contextmanager
 
+from starlette.responses import JSONResponse
+
 from lastword.errors import PromptError
 from lastword.models.toy import Letters
-from lastword.serve.app import error_response
+from lastword.serve.request import ServerError
 from tests.serve.conftest import serving
 from tests.serve.helpers import Misbehaving
 
@@ -83,7 +85,8 @@ class Recorder:
                 await send(message)
 
         if isinstance(fault, Exception):
-            return await error_response(fault)(scope, record, send)
+            failure = ServerError.of(fault)
+            return await JSONResponse(failure.body, failure.kind.status, failure.headers)(scope, record, send)
         return await self.app(scope, record, send if fault is None else cut)
 
 

@@ -65,7 +65,8 @@ def run(published, path, method, mode, examples):
         is_positive = mode == GenerationMode.POSITIVE and isinstance(case.body, dict)
         is_valid = is_positive and _make_valid(case.body, path)
         response = case.call()
-        assert not is_valid or response.status_code in (200, *IN_TIME), response.text
+        is_too_long = "context_length_exceeded" in response.text
+        assert not is_valid or is_too_long or response.status_code in (200, *IN_TIME), response.text
         seen[response.status_code] += 1
         assert response.status_code not in (500, 501, 502), response.text
         case.validate_response(response, checks=CHECKS)

@@ -86,7 +86,8 @@ def test_only_a_replay_is_replaced(answer, tmp_path):
 def test_a_folder_and_a_number_are_no_file(answer, tmp_path, in_plain_python):
     with pytest.raises(SettingError, match="is a folder"):
         answer.replay(tmp_path)
+    (tmp_path / "file").touch()
     with pytest.raises(SettingError, match="cannot be written"):
-        answer.replay(tmp_path / "missing" / "run.html")
+        answer.replay(tmp_path / "file" / "run.html")
     code = "lastword.generate(toy, 'a', length='fixed:2', frames=True).replay(3)"
     assert in_plain_python([code]) == {code: "SettingError"}
