@@ -30,7 +30,7 @@ from lastword.evaluate.run import PromptLayout
 from lastword.evaluate.tasks import EmbeddedTask
 from lastword.models.base import MaskPredictor
 from lastword.models.storage import KVStorage
-from lastword.policies.cache import CacheTraits, DualCache
+from lastword.policies.cache import DualCache
 from lastword.recipe.recipe import Recipe
 from lastword.tasks import BENCHMARKS
 
