@@ -6,11 +6,10 @@ Large packages such as torch are imported only when a command runs.
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import fields, is_dataclass
 from inspect import Parameter
@@ -30,7 +29,7 @@ from lastword.cli.errors import (
     choose_threads,
     exit_code,
     flush_streams,
-    handle_sigterm,
+    handle_signals,
     prepare_streams,
     report,
 )
@@ -74,7 +73,10 @@ def as_command(function: Function) -> Function:
         try:
             _check_surroundings(values)
             choose_threads(values)
-            import_modules(values.get("import_modules") or ())
+            if values.get("import_modules"):
+                from lastword.recipe.registry import import_modules
+
+                import_modules(values["import_modules"])
             for name, group in groups.items():
                 values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
             code = function(**values)
@@ -123,20 +125,6 @@ def _check_surroundings(values: dict[str, Any]) -> None:
         if name != "prompt" and (value == "" or (isinstance(value, list) and "" in value)):
             option = f"--{name.replace('_', '-')}"
             raise SettingError(f"{option} has an empty value; give it a value or leave it out")
-
-
-def import_modules(names: Sequence[str]) -> None:
-    """Import the modules of --import, which may be in the current folder."""
-    if names and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    for name in names:
-        try:
-            importlib.import_module(name)
-        except ImportError as error:
-            raise SettingError(
-                f"--import {name} was given, and the module cannot be imported ({error}); give the name of a module "
-                "in the current folder or on PYTHONPATH, without .py"
-            ) from error
 
 
 class Command(TyperCommand):
@@ -195,7 +183,7 @@ def _options(
 def main() -> None:
     """Run the `lastword` program and exit."""
     try:
-        handle_sigterm()
+        handle_signals()
         prepare_streams()
         app()
         code = 0

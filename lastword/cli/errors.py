@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, NoReturn
+from types import FrameType
+from typing import Any
 
 import typer
 
@@ -23,6 +25,7 @@ EXIT_CODES = (
     "Exit codes: 0 done; 1 rejected or failed, with the reason on standard error; 2 wrong usage; 3 some prompts failed,"
     " 4 all failed; 70 a bug in lastword; 130 interrupted; 141 the reader of the pipe has exited; 143 terminated."
 )
+IMPORT_SECONDS = 0.05  # until a signal that arrived during an import is sent again
 MAX_MESSAGE = 2_000  # characters of an error message
 MAX_COLUMNS = 1_000  # rich pads its output to the width in the environment variable COLUMNS
 
@@ -41,14 +44,26 @@ class TerminatedError(KeyboardInterrupt):
     """The interruption by SIGTERM, which has the effect of Ctrl-C."""
 
 
-def handle_sigterm() -> None:
-    """Raise TerminatedError in the main thread when SIGTERM arrives."""
+def handle_signals() -> None:
+    """Raise KeyboardInterrupt at SIGINT and TerminatedError at SIGTERM, but only after a running import.
 
-    def terminate(*_: object) -> NoReturn:
-        raise TerminatedError("terminated")
+    Extension modules whose import is interrupted cannot be imported again, or ignore the signal.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        while frame is not None:
+            if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+                again = threading.Timer(IMPORT_SECONDS, os.kill, (os.getpid(), number))
+                again.daemon = True
+                again.start()
+                return
+            frame = frame.f_back
+        raise TerminatedError("terminated") if number == signal.SIGTERM else KeyboardInterrupt
 
     with suppress(ValueError):  # in another thread, where no handler can be set
-        signal.signal(signal.SIGTERM, terminate)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) != signal.SIG_IGN:  # as in a background job
+                signal.signal(number, interrupt)
 
 
 def outcome(error: BaseException) -> tuple[int, str]:
@@ -133,6 +148,8 @@ def exit_code(error: SystemExit) -> int:
     while cause is not None and not isinstance(cause, typer.Exit):
         if isinstance(cause, BrokenPipeError):
             return READER_GONE
+        if isinstance(cause, TerminatedError):  # typer exits with 130, without a message
+            return report(cause, debug=False)
         cause = cause.__context__
     return error.code if isinstance(error.code, int) else 0
 

@@ -108,6 +108,7 @@ def serve(
           --model GSAI-ML/LLaDA-8B-Instruct
         lastword serve --engine ray --replicas 2
     """
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     if engine not in ENGINES:
         raise SettingError(f"engine {engine!r} cannot serve; use --engine {' or '.join(ENGINES)}")
     replicas = ray_options.check(engine)
@@ -121,12 +122,14 @@ def serve(
     keys = _read_keys(key_file)
     check_exposed(host, keys, without_key)
     check_free(host, port)  # before loading the model, which may take minutes
-    _configure_logging(access_log)
     source = model_options.source(calibration, CHAT_MODEL)
     common: dict[str, Any] = {"name": name or source.name, "host": host, "port": port, "keys": keys}
     common |= {"settings": settings, "print_line": typer.echo}
     for package in SERVER_PACKAGES:
         import_extra(package, "serve", "lastword serve")
+    from lastword.serve.access_log import configure_access_log
+
+    configure_access_log(access_log)
     if engine == "ray":
         import_extra("ray.serve", "ray", "--engine ray")
         from lastword.serve.ray import serve_on_ray
@@ -136,16 +139,6 @@ def serve(
     from lastword.serve.app import create_server
 
     create_server(source.load(), **common).run()
-
-
-def _configure_logging(access_log: str) -> None:
-    """Log warnings and errors with their time and, unless `access_log` is off, all requests on standard error."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    if access_log != "off":
-        logger = logging.getLogger("lastword.access")
-        logger.setLevel(logging.INFO)
-        logger.addHandler(logging.StreamHandler())
-        logger.propagate = False
 
 
 def _read_keys(path: Path | None) -> list[str]:

@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -27,6 +26,7 @@ from lastword.errors import ExtraError, LastwordError, TaskError, install_comman
 from lastword.evaluate.code import DREAM_VERSION, isolated_code, needed_code, run_tests
 from lastword.evaluate.records import Fields
 from lastword.evaluate.tasks import Sample, Task
+from lastword.recipe.registry import import_modules
 from lastword.sandbox.runner import sandbox_info
 from lastword.tasks import BENCHMARKS
 from lastword.validation import short_repr
@@ -372,8 +372,7 @@ def main() -> None:
     lm_eval.tasks.TaskManager = TaskManager
     model_registry.register("lastword", target="lastword.evaluate.harness_model:LastwordLM")
     try:
-        for name in options.modules:
-            import_module(name)
+        import_modules(options.modules)
         cli_evaluate()
     except LastwordError as error:
         raise SystemExit(f"lastword: {error}") from error

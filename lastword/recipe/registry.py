@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import re
+import sys
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple, TypeVar
 
@@ -151,3 +155,17 @@ ALIASES = {
     "dual": ("dual_cache",),
     "feature": ("dllm_cache", "feature_cache"),
 }
+
+
+def import_modules(names: Sequence[str]) -> None:
+    """Import modules by name, for example ones that register parts; they may be in the current folder."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise SettingError(
+                f"--import {name} was given, and the module cannot be imported ({error}); give the name of a module "
+                "in the current folder or on PYTHONPATH, without .py"
+            ) from error
