@@ -113,7 +113,8 @@ class Tokenizer:
         if not isinstance(text, str) or not self._special.search(text):
             return self.encode_with_special_tokens(text)
         core = self._core_copy
-        core.encode_special_tokens = True  # set before every use, because copies and pickles of `core` lose it
+        if not core.encode_special_tokens:  # copies lose it; setting it waits for the encodings of other threads
+            core.encode_special_tokens = True
         return self._ids(core, text)
 
     def encode_with_special_tokens(self, text: str) -> list[int]:

@@ -32,6 +32,14 @@ MAX_PATH_LENGTH = 200  # characters of a path in the log
 DISCONNECTED = 499  # nginx's status of a request whose client closed the connection
 
 
+def configure_access_log(log_format: str) -> None:
+    """Write the access log of this process to standard error, unless `log_format` is off."""
+    if log_format != "off" and not log.handlers:
+        log.setLevel(logging.INFO)
+        log.addHandler(logging.StreamHandler())
+        log.propagate = False
+
+
 @dataclass
 class RequestRecord:
     """The facts about an HTTP request for the metrics and the log; handlers change `request.state.record`."""

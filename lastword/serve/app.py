@@ -42,7 +42,7 @@ from lastword.serve.connections import MAX_HEAD_BYTES, limited_protocol
 from lastword.serve.engine import Lifecycle, ServerEngine
 from lastword.serve.metrics import HttpMetrics
 from lastword.serve.protocol import BODIES, AnswerBody, ChatRequest, CompletionRequest, LengthsRequest, LengthsResponse
-from lastword.serve.request import InvalidRequestError, ServerError
+from lastword.serve.request import REQUEST_ERRORS, InvalidRequestError, ServerError
 from lastword.serve.scheduler import Scheduler
 from lastword.serve.serving import ModelService
 from lastword.serve.settings import ServerSettings, allowed_hosts
@@ -207,7 +207,9 @@ def _event(data: dict[str, Any]) -> dict[str, str]:
 
 
 async def failed(request: Request, error: Exception) -> Response:
-    """Return the response to a LastwordError."""
+    """Return the response to a LastwordError, and log one that no request caused."""
+    if not isinstance(error, (ServerError, *REQUEST_ERRORS)):
+        log.error("the request %s failed", request.state.record.id, exc_info=error)
     return error_response(request, error)
 
 
@@ -390,8 +392,8 @@ def create_app(
             CORSMiddleware,
             allow_origins=settings.allowed_origins,
             allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Type", ID_HEADER],
-            expose_headers=[ID_HEADER, "Retry-After"],
+            allow_headers=["*"],  # openai's client sends headers of its own
+            expose_headers=[ID_HEADER, "Retry-After", "X-Should-Retry"],
         )
     if hosts:
         app.add_middleware(AuthenticationMiddleware, backend=AllowedHosts(hosts), on_error=refuse("invalid_host"))

@@ -69,17 +69,20 @@ class ConnectionTable:
             del self._waiting[connection.address]
 
     def count_bytes(self, connection: LimitedProtocol, number: int) -> None:
-        """Count received bytes, and abort the oldest waiting connections while there are too many bytes."""
+        """Count received bytes, and abort waiting connections with a part of a body while there are too many bytes."""
         connection.received += number
         self._bytes += number
-        while number > 0 and self._bytes > self._max_bytes and self._replace():
+        while number > 0 and self._bytes > self._max_bytes and self._replace(min_bytes=MAX_HEAD_BYTES + 1):
             pass
 
-    def _replace(self, client: str | None = None) -> bool:
-        """Abort the oldest waiting connection of a client; return False if no connection is waiting."""
-        if client is None:
-            client = max(self._waiting, key=lambda address: len(self._waiting[address]), default="")
-        oldest = next(iter(self._waiting.get(client, ())), None)
+    def _replace(self, client: str | None = None, *, min_bytes: int = 0) -> bool:
+        """Abort the oldest waiting connection that sent `min_bytes`, of a client or of the one that has the most.
+
+        Return False if there is no such connection.
+        """
+        by_client = sorted(self._waiting.values(), key=len, reverse=True)
+        groups = by_client if client is None else [self._waiting.get(client, {})]
+        oldest = next((item for group in groups for item in group if item.received >= min_bytes), None)
         if oldest is None:
             return False
         self.remove(oldest)
@@ -120,6 +123,9 @@ class LimitedProtocol(H11Protocol):
             if self.transport.is_closing():
                 return
             super().data_received(piece)
+        if self.conn.their_state is h11.DONE:  # chunk headers are not kept
+            kept = MAX_HEAD_BYTES + self.settings.max_body_bytes
+            self.table.count_bytes(self, -max(0, self.received - kept))
         self._update()
 
     def on_response_complete(self) -> None:

@@ -46,7 +46,7 @@ from lastword.viz.frames import RowTrace, confidences
 IDLE_SECONDS = 0.05  # longest wait for a request before the drain deadline is checked
 ESTIMATE_SECONDS = 0.25  # for which refused requests share the estimate of `Retry-After`
 WARMUP_SLOTS = 32  # number of masks in the warm-up probe
-STALL_SECONDS = 60.0  # a pass that takes longer has stalled, if it also takes ...
+STALL_SECONDS = 300.0  # a pass that takes longer has stalled, if it also takes ...
 STALL_FACTOR = 20  # ... this many times the longest pass so far
 
 log = logging.getLogger("lastword.serve")
@@ -473,7 +473,7 @@ class ServerEngine(Lifecycle):
 
     @property
     def is_stalled(self) -> bool:
-        """Whether the current pass takes so much longer than all earlier ones that it is likely to hang."""
+        """True if the current pass takes so much longer than all earlier ones that it is likely to hang."""
         return time.monotonic() - self._pass_started > max(STALL_SECONDS, STALL_FACTOR * self._longest_pass)
 
     def load(self) -> EngineLoad:

@@ -279,7 +279,7 @@ class ErrorBody(BaseModel):
 
 
 class ErrorResponse(BaseModel):
-    """The body of every response with a status of 400 or more."""
+    """The body of a response with a status of 400 or more, except to invalid HTTP and failed preflights."""
 
     error: ErrorBody
 

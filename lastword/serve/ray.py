@@ -22,6 +22,7 @@ from ray.serve.exceptions import RayServeException
 from lastword.engines.local import ModelSource
 from lastword.engines.workers import connect, private_files
 from lastword.errors import ExtraError, LastwordError, SettingError
+from lastword.serve.access_log import configure_access_log
 from lastword.serve.app import Server
 from lastword.serve.autoscaling import LOAD_METRIC
 from lastword.serve.engine import Lifecycle, ServerEngine
@@ -184,7 +185,7 @@ class ReplicaClient(Lifecycle):
                 self._statuses = [result for result in results if isinstance(result, ReplicaStatus)]
             except RayServeException:  # there is no replica
                 self._statuses = []
-            except TimeoutError:
+            except (RayError, TimeoutError):
                 log.warning("a replica did not report its status within %g seconds", STATUS_SECONDS)
         return self._statuses
 
@@ -209,6 +210,7 @@ class HttpServer:
 
     def __init__(self, handle: Any, host: str, port: int, options: dict[str, Any]) -> None:
         client = self._client = ReplicaClient(options["settings"], handle)
+        configure_access_log(options["settings"].access_log)
         server = Server(client, client, host=host, port=port, **options)
         self._task = asyncio.get_running_loop().create_task(self._serve(server, host, port))
 
@@ -226,9 +228,10 @@ class HttpServer:
         return self._client.unfinished
 
     def check_health(self) -> None:
-        """Raise RuntimeError if the process does not listen, so that Ray replaces it."""
-        if self._task.done():
-            raise RuntimeError("the HTTP server stopped")
+        """Raise RuntimeError if the process does not listen, unless it is draining, so that Ray replaces it."""
+        if self._task.done() and self._client.state == "ready":
+            reason = None if self._task.cancelled() else self._task.exception()
+            raise RuntimeError("the HTTP server stopped") from reason
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -349,7 +352,7 @@ class ReplicatedService(ReplicaClient):
         counts: list[Any] = []
         if self.state == "draining" and self._http_handle is not None:
             seconds = max(0.0, self._drain_deadline - time.monotonic())
-            with suppress(RayServeException, TimeoutError):
+            with suppress(RayError, RayServeException, TimeoutError):
                 broadcast = self._http_handle.broadcast("drain", seconds)
                 counts = await broadcast.results_async(timeout_s=STATUS_SECONDS, return_exceptions=True)
         return self.unfinished + sum(count for count in counts if isinstance(count, int))

@@ -197,7 +197,8 @@ class Scheduler:
             seconds = request.predicted_seconds
             if self.headroom * seconds / rows <= slack:
                 allowed.append(request)
-            slack = min(slack, request.deadline - now - self.headroom * (ahead / rows + seconds))
+            if now + seconds <= request.deadline:  # otherwise it misses its deadline even if it starts now
+                slack = min(slack, request.deadline - now - self.headroom * (ahead / rows + seconds))
             ahead += seconds
         return allowed
 

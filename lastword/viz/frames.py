@@ -155,16 +155,13 @@ class RowTrace:
     def _texts(self, answer: list[int]) -> list[str]:
         """Return a text per token; a character made of several tokens belongs to the first of them."""
         texts = [self._token_text(token) for token in answer]
-        first = 0
-        while first < len(texts):
-            last = first
-            while last < len(texts) and REPLACEMENT in texts[last]:
-                last += 1
-            if last > first + 1:
+        for first in range(len(texts)):
+            # A character has at most four bytes, so at most four tokens.
+            for last in range(first + 2, min(first + 4, len(texts)) + 1) if REPLACEMENT in texts[first] else ():
                 text = decode_text(self._tokenizer, answer[first:last])
                 if REPLACEMENT not in text:
                     texts[first:last] = [text] + [""] * (last - first - 1)
-            first = last + 1
+                    break
         return texts
 
     def _token_text(self, token: int) -> str:

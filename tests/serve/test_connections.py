@@ -213,11 +213,13 @@ def test_a_request_in_progress_is_not_replaced(live, connect):
 
 
 def test_bodies_that_do_not_arrive_are_limited_together(live, toy, connect):
-    """There is room for two requests of 1,000 bytes."""
-    server = live(toy, settings=settings(max_body_bytes=1000, max_queue_size=1, max_batch_size=1))
+    """There is room for two requests of 20,000 bytes; connections without a part of a body are kept."""
+    server = live(toy, settings=settings(max_body_bytes=20_000, max_queue_size=1, max_batch_size=1))
+    idle = connect(server, b"GET /health HTTP/1.1\r\n")
     request = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    opened = [connect(server, request + b"Content-Length: 900\r\n\r\n" + b" " * 700) for _ in range(3)]
+    opened = [connect(server, request + b"Content-Length: 19000\r\n\r\n" + b" " * 18000) for _ in range(3)]
     wait_until(lambda: [is_open(connection) for connection in opened] == [False, True, True])
+    assert is_open(idle)
     assert health(server) == 200
 
 

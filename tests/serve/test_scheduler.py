@@ -104,7 +104,7 @@ def test_ageing_is_bounded_by_a_share_of_the_timeout(timeout, arrival, names):
         (20.0, 20.0, 2, "ls"),
         (20.0, 20.0, 4, "sl"),  # the other rows are free earlier
         (39.0, 0.0, 2, "sl"),  # two rows: the short one delays the long one by half its time
-        (70.0, 0.0, 1, "ls"),  # past the deadline: in order of arrival
+        (70.0, 0.0, 1, "sl"),  # past the deadline: nothing waits for it
     ],
 )
 def test_a_request_that_needs_the_rest_of_its_time_is_not_overtaken(now, running, rows, names):
