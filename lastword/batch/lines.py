@@ -46,7 +46,7 @@ class PlainLine(PromptLine):
 # Names that are hardly data of the user. All other unknown fields of a line are ignored.
 LONG_SETTINGS = ("max_new_tokens", "temperature")
 SETTINGS = PlainLine.model_fields.keys() - PromptLine.model_fields.keys()
-FOREIGN_SETTINGS = {"unmask", "steps"} | {
+FOREIGN_SETTINGS = {"unmask"} | {
     name for name, advice in FOREIGN.items() if "_" in name and advice.argument in SETTINGS | {"unmask"}
 }
 
@@ -115,7 +115,9 @@ def parse_plain_line(data: object) -> PlainLine:
     for name in sorted(fields.keys() - PlainLine.model_fields.keys()):
         if name == "n" and fields[name] is not None:
             raise PromptError("n cannot be set, because a line has one answer: repeat the line with other seeds")
-        if (near := difflib.get_close_matches(name, LONG_SETTINGS, n=1, cutoff=0.85)) or name in FOREIGN_SETTINGS:
+        if (near := difflib.get_close_matches(name, LONG_SETTINGS, n=1, cutoff=0.85)) or (
+            name in FOREIGN_SETTINGS and isinstance(fields[name], (int, float, str))
+        ):
             advice = f"did you mean {near[0]}?" if near else "use max_new_tokens, length, temperature, stop or recipe"
             raise PromptError(f"{name} is not a setting of a line; {advice}")
     if None not in (line.max_tokens, line.max_new_tokens) and line.max_tokens != line.max_new_tokens:

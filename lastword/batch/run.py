@@ -70,7 +70,7 @@ MAX_REJECTED = 1_000  # rejected lines that wait to be written
 # The run id is a hash of these facts in this order; another order would give existing runs other ids.
 # The last two are part of it only if they are set.
 FACTS = ("model", "weights", "dtype", "recipe", "seed", "chat", "sha256", "form", "max_new_tokens", "stop")
-FACT_NAMES = {"chat": "use of the chat template (--chat, --no-chat)", "sha256": "prompts", "form": "format of answers"}
+FACT_NAMES = {"chat": "use of the chat template (--chat, --no-chat)", "sha256": "set of prompts", "form": "format of answers"}
 
 Progress = Callable[[BatchProgress], None]
 
@@ -128,12 +128,14 @@ class Batch:
         self.run_path = self.out.with_name(f"{self.out.name}.run.json")  # describes the run
         paths = [Path(path) for path in ([prompts] if isinstance(prompts, (str, Path)) else prompts)]
         self.file = PromptFile(*paths)
-        here = self.out.absolute()
-        for path in map(Path.absolute, paths):
-            if path not in self.file.paths and (path in here.parents or fnmatch(str(here), str(path))) and here != path:
-                raise SettingError(
-                    f"{here} would be one of the files of prompts; give the answers another file (--out)"
-                )
+        for written in (self.out.absolute(), self.journal_path.absolute()):
+            for path in map(Path.absolute, paths):
+                is_deep_enough = "**" in path.parts or len(path.parts) == len(written.parts)  # `*` matches no `/`
+                is_matched = path in written.parents or (is_deep_enough and fnmatch(str(written), str(path)))
+                if path not in self.file.paths and written != path and is_matched:
+                    raise SettingError(
+                        f"{written} would be one of the files of prompts; give the answers another file (--out)"
+                    )
         for path in self.file.paths:
             if suffix_of(path) not in JSON_LINES + PARQUET:
                 raise PromptError(

@@ -84,7 +84,7 @@ def result_and_state(owner: str, returned: object, before: State) -> tuple[Any, 
 
 
 def _kind(tensor: Tensor) -> tuple[object, ...]:
-    return tensor.dtype, tensor.device, tensor.layout, tensor.ndim, len(tensor)
+    return tensor.dtype, tensor.device, tensor.layout, tensor.ndim, tensor.shape[:1]
 
 
 def check_canvas(owner: str, returned: object, before: Canvas, *, may_resize: bool = False) -> Canvas:

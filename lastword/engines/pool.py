@@ -111,6 +111,7 @@ class WorkQueue(Generic[Key]):
         self._unplanned = deque[int]()
         self._planned = list[tuple[float, int, int]]()  # slots, prompt tokens, number; sorted
         self._work, self._mean_work = 0.0, 0.0  # of all planned requests, and of one
+        self._num_inserted = 0  # requests that were planned
         self._last: tuple[float, ...] = (math.inf, math.inf)  # the shortest request of the last task
         self._alone = deque[int]()
         self._failures = Counter[int]()  # of tasks, by number
@@ -160,7 +161,10 @@ class WorkQueue(Generic[Key]):
 
     def finish(self, number: int) -> Key:
         """Remove a request that has a reply, and return its key."""
-        return self._requests.pop(number)[0]
+        key, request = self._requests.pop(number)
+        if self.plans_only:
+            self._waiting_tokens -= len(request.prompt_ids)
+        return key
 
     def put_back(self, numbers: Sequence[int]) -> list[int]:
         """Put back the requests of a failed task, one per task; return those that have failed `MAX_ATTEMPTS` times."""
@@ -171,7 +175,8 @@ class WorkQueue(Generic[Key]):
     def _insert(self, number: int, slots: float) -> None:
         insort(self._planned, (slots, len(self._requests[number][1].prompt_ids), number))
         self._work += _work(slots)
-        self._mean_work += (_work(slots) - self._mean_work) / (number + 1)
+        self._num_inserted += 1
+        self._mean_work += (_work(slots) - self._mean_work) / self._num_inserted
 
     def _take_planned(self, num_workers: int) -> list[int]:
         """Remove and return the requests of a task: fewer if they are very long, or at the end."""

@@ -134,6 +134,7 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness has no types
             counts[request.task_name, request.doc_id] += 1
             ids = encode_with_special_tokens(self.model.tokenizer, self._bos + context)
             questions[number] = GenerationRequest(ids, self.seed + request.doc_id + repetition * 2**20)
+        first = len(self.log)
         texts, engine = [""] * len(samples), LocalEngine(self.model)
         for replies in engine.generate(questions, self.recipe, max_batch_size=self.max_batch_size):
             for reply in replies:
@@ -142,7 +143,7 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness has no types
                     raise EngineError(f"{sample.task} {sample.index} was not answered ({reply.error})")
                 texts[reply.key] = sample.cut(reply.text)
                 self.log.append({"task": sample.task, "doc_id": sample.index, **reply.details})
-        if too_long := sum(line["finish"] == TOO_LONG for line in self.log[-len(samples) :]):
+        if too_long := sum(line["finish"] == TOO_LONG for line in self.log[first:]):
             _LOG.warning(
                 "%d of %d prompts leave fewer than %d slots of the model's context; they were not decoded and have an "
                 "empty answer",

@@ -86,9 +86,8 @@ def evaluate(
                 if len(failed) >= MAX_FAILURES and answered == before and not unwritten:
                     break
                 if time.monotonic() - last_write >= WRITE_SECONDS:
-                    replies, unwritten = unwritten, []
-                    journal.append(scorer.records(replies, questions))
-                    answered += len(replies)
+                    journal.append(scorer.records(unwritten, questions))
+                    answered, unwritten = answered + len(unwritten), []
                     progress(answered, len(questions))
                     last_write = time.monotonic()
         finally:  # an interrupted run keeps its finished answers

@@ -67,7 +67,7 @@ def test_an_invalid_line_names_its_file(toy, tmp_path):
 def test_another_file_is_another_run(toy, tmp_path, shards):
     run(EchoEngine(toy), shards, tmp_path / "a.jsonl")
     write_lines(shards / "d.jsonl", LINES[0])
-    with pytest.raises(SettingError, match="another prompts"):
+    with pytest.raises(SettingError, match="another set of prompts"):
         run(EchoEngine(toy), shards, tmp_path / "a.jsonl")
 
 

@@ -122,7 +122,7 @@ def test_other_prompts_formats_and_weights_are_another_run(toy, tmp_path):
     with pytest.raises(SettingError, match="another format of answers"):
         run(EchoEngine(toy), source, out, name="m", plain=True)
     write_lines(source, *REQUESTS[:3])
-    with pytest.raises(SettingError, match="another prompts"):
+    with pytest.raises(SettingError, match="another set of prompts"):
         run(EchoEngine(toy), source, out, name="m")
     write_lines(source, *REQUESTS[:2])
     with pytest.raises(SettingError, match="another weights"):

@@ -152,7 +152,7 @@ class HangsOnce(ModelSource):
 
 @pytest.mark.full
 def test_a_stopped_process_is_ended_and_its_prompts_are_answered(toy):
-    requests, stopped = make_requests(60), []
+    requests, stopped = make_requests(400), []  # enough for another task of the stopped process
     with WorkerPool(ProcessWorkers(ModelSource("toy"), 2), task_timeout=5.0) as pool:
         replies = {}
         for batch in pool.generate(requests, RECIPE, max_batch_size=2):

@@ -213,7 +213,7 @@ def test_kill_nine_then_resume_is_the_unbroken_run(tmp_path):
     assert recorded < 8
     for out in ("a", "b"):
         done = subprocess.run(command(tmp_path / out), capture_output=True, text=True, check=True)
-        assert "| tiny-llada-base | fixed:256 | 8 |" in done.stdout
+        assert "| tiny-llada-base | fixed, 256 slots | 8 |" in done.stdout
     broken, unbroken = (read_records(tmp_path / out) for out in ("a", "b"))
     assert len(broken) == 8
     assert facts(broken) == facts(unbroken)

@@ -95,7 +95,8 @@ def first_prompts(count):
 
 def test_parts_of_an_imported_module_have_a_name(tmp_path):
     (tmp_path / "my_parts.py").write_text(
-        "import lastword\nlastword.register('unmask', 'my-rule', lastword.MostConfident)\n"
+        "from dataclasses import dataclass\nfrom typing import ClassVar\n\nimport lastword\n\n\n@lastword.register\n"
+        "@dataclass(frozen=True)\nclass MyRule(lastword.MostConfident):\n    name: ClassVar[str] = 'my-rule'\n"
     )
     words = ("--model", "lastword", "--tasks", "tiny_algebra", "--limit", "1")
     arguments = ("--model_args", f"pretrained={MODEL},recipe=fast,unmask=my-rule,length=fixed:4")
