@@ -70,7 +70,11 @@ MAX_REJECTED = 1_000  # rejected lines that wait to be written
 # The run id is a hash of these facts in this order; another order would give existing runs other ids.
 # The last two are part of it only if they are set.
 FACTS = ("model", "weights", "dtype", "recipe", "seed", "chat", "sha256", "form", "max_new_tokens", "stop")
-FACT_NAMES = {"chat": "use of the chat template (--chat, --no-chat)", "sha256": "set of prompts", "form": "format of answers"}
+FACT_NAMES = {
+    "chat": "use of the chat template (--chat, --no-chat)",
+    "sha256": "set of prompts",
+    "form": "format of answers",
+}
 
 Progress = Callable[[BatchProgress], None]
 
