@@ -136,7 +136,7 @@ def request_pairs(requests: Requests[Key]) -> Iterator[tuple[Key, GenerationRequ
 
 
 def portions(requests: Requests[Key]) -> Iterator[Mapping[Key, GenerationRequest]]:
-    """Yield a mapping as it is, and other requests in portions of PORTION."""
+    """Yield a mapping whole, and other requests in portions of PORTION."""
     if isinstance(requests, Mapping):
         yield requests
         return

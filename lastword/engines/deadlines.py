@@ -43,9 +43,9 @@ class WorkerTask:
     @cached_property
     def max_work(self) -> tuple[float, float]:
         """The predicted work and that of one answer more, on the largest canvas: canvases may grow."""
-        (passes, tokens), most = self.work, self._most_slots
+        (passes, tokens), slots = self.work, self._most_slots
         longest = max(len(request.prompt_ids) for request in self.requests)
-        return passes + most, tokens + most * (longest + most)
+        return passes + slots, tokens + slots * (longest + slots)
 
     @cached_property
     def _most_slots(self) -> int:

@@ -77,7 +77,7 @@ class WorkerBackend(Protocol):
 
 @dataclass
 class WorkerCall:
-    """What a worker does: it loads its model, or runs a task."""
+    """A call to a worker, which loads its model or runs a task."""
 
     worker: int
     started: float  # in seconds of `monotonic`
@@ -191,12 +191,12 @@ class WorkQueue(Generic[Key]):
         while first and (end - first < fewest or work < limit) and end - first < self._task_size:
             first -= 1
             work += _work(self._planned[first][0])
-        taken = self._planned[first:end]
+        task = self._planned[first:end]
         del self._planned[first:end]
         self._work -= work
-        self._last = taken[0]
-        self._waiting_tokens -= sum(tokens for _, tokens, _ in taken)
-        return [number for _, _, number in reversed(taken)]
+        self._last = task[0]
+        self._waiting_tokens -= sum(tokens for _, tokens, _ in task)
+        return [number for _, _, number in reversed(task)]
 
     def _task(self, kind: Literal["plan", "answer"], numbers: Sequence[int]) -> WorkerTask:
         requests = tuple(self._requests[number][1] for number in numbers)
@@ -278,9 +278,9 @@ class WorkerPool:
         finished: list[tuple[list[int], list[Any]]] = []
         while True:
             for worker in sorted(self._idle):
-                if (taken := queue.take(len(self._idle) + len(self._calls))) is None:
+                if (entry := queue.take(len(self._idle) + len(self._calls))) is None:
                     break
-                assigned[self._submit(worker, taken[1])] = taken
+                assigned[self._submit(worker, entry[1])] = entry
             yield from finished  # while the workers compute
             finished.clear()
             if not assigned and self._idle:

@@ -223,8 +223,8 @@ class DecodeWorker:
         if not waiting or len(running) >= self.max_batch_size or (running and not self._scheduler.refills):
             return
         for active in planned:  # estimates change while requests wait
-            taken = active.passes_taken if active.session is not None else 0
-            active.predicted_seconds = self.estimator.seconds(active.request.recipe, active.predicted.tokens, taken)
+            passes = active.passes_taken if active.session is not None else 0
+            active.predicted_seconds = self.estimator.seconds(active.request.recipe, active.predicted.tokens, passes)
         budget = self._settings.max_reserved_tokens or self.max_batch_size * self._model.max_seq_len
         fitting = budget * len(planned) // sum(active.reserved_tokens for active in planned)
         rows, now = max(1, min(self.max_batch_size, fitting)), time.monotonic()
@@ -319,8 +319,8 @@ class DecodeWorker:
         passes = dict(zip(step.request_ids, step.cost.forward_passes.tolist()))
         horizons = dict(zip(step.request_ids, step.canvas.horizon.tolist()))
         tokens = padded = sum(computed[active.request_id] - active.tokens_computed for active in rows)
-        taken = [passes[active.request_id] - active.passes_taken for active in rows]
-        num_passes = max(1, *taken)
+        row_passes = [passes[active.request_id] - active.passes_taken for active in rows]
+        num_passes = max(1, *row_passes)
         if not step.recipe.cache.traits.stores_states:
             horizon = max(horizons[active.request_id] for active in rows)
             width = max(active.prompt_tokens for active in rows) + horizon
@@ -329,7 +329,7 @@ class DecodeWorker:
             active.tokens_computed = computed[active.request_id]
             active.passes_taken = passes[active.request_id]
         self.estimator.observe_pass(rows[0].request.recipe, seconds / num_passes, interval / num_passes)
-        self._metrics.count_passes(num_passes, sum(taken), tokens, padded, seconds)
+        self._metrics.count_passes(num_passes, sum(row_passes), tokens, padded, seconds)
 
     def _publish(self, step: Step) -> None:
         """Emit the events of a step to the streams of its rows."""
@@ -473,7 +473,7 @@ class ServerEngine(Lifecycle):
 
     @property
     def is_stalled(self) -> bool:
-        """True if the current pass takes so much longer than all earlier ones that it is likely to hang."""
+        """True if the current pass takes much longer than all earlier ones, and is likely to hang."""
         return time.monotonic() - self._pass_started > max(STALL_SECONDS, STALL_FACTOR * self._longest_pass)
 
     def load(self) -> EngineLoad:

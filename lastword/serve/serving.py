@@ -268,8 +268,8 @@ def tokenize(
     with errors_of_field(field):
         if isinstance(tokenizer, Tokenizer):
             texts = [tokenizer.render(prompt) for prompt in prompts] if field == "messages" else prompts
-            least = [tokenizer.min_tokens(text) if isinstance(text, str) else len(text) for text in texts]
-            _check_prompt_tokens(least, "at least ", field, model, settings)
+            bounds = [tokenizer.min_tokens(text) if isinstance(text, str) else len(text) for text in texts]
+            _check_prompt_tokens(bounds, "at least ", field, model, settings)
         token_ids = tokenize_prompts(model, prompts)
         _check_prompt_tokens([len(prompt_ids) for prompt_ids in token_ids], "", field, model, settings)
         validate_prompts(token_ids, model.ids)

@@ -78,8 +78,8 @@ def max_passes(rule: UnmaskRule, masks: int) -> int | None:
     """Return the checked result of `rule.max_passes`."""
     passes: Any = rule.max_passes(masks)
     if passes is not None:
-        most = MAX_PASSES_PER_MASK * max(1, masks)
-        check_int(type(rule).__name__, f"max_passes({masks})", passes, minimum=min(masks, 1), maximum=most)
+        maximum = MAX_PASSES_PER_MASK * max(1, masks)
+        check_int(type(rule).__name__, f"max_passes({masks})", passes, minimum=min(masks, 1), maximum=maximum)
     return passes
 
 
