@@ -75,9 +75,9 @@ def test_failures_and_leaks_are_shown(tmp_path):
 @pytest.mark.slow
 def test_a_healthy_client_is_answered_during_attacks(tmp_path):
     kinds = ["silent", "wrong-keys", "cancelled"]
-    record = hostile.main(["--seconds", "1", "--out", str(tmp_path / "record.json"), "--kinds", *kinds])
+    record = hostile.main(["--seconds", "2", "--out", str(tmp_path / "record.json"), "--kinds", *kinds])
     assert [line.kind for line in read(tmp_path / "record.json").lines] == kinds
     for line in record.lines:
         assert (line.files_left, line.answers_left, line.health.failed, line.answer.failed) == (0, 0, 0, 0)
         assert 0 < line.health.during <= line.health.longest
-    assert record.lines[0].open >= 1000
+    assert record.lines[0].open >= 500  # of 1,000 clients, which connect during the attack
