@@ -10,7 +10,7 @@ from lastword.errors import WrongTypeError
 
 
 class Advice(NamedTuple):
-    """What to use instead of a foreign argument: our argument with a value, and a note."""
+    """The replacement of a foreign argument: our argument with a value, and a note."""
 
     argument: str = ""  # as in Python; the option of the command line is the same with dashes
     value: str = "..."  # capital letters stand for a number

@@ -178,7 +178,7 @@ class Calibration:
 
 
 def saved_path(key: str) -> Path:
-    """Return the file for the calibration of a model without a folder of its own, identified by its `model_key`."""
+    """Return the file for the calibration of a model without a folder, identified by its `model_key`."""
     home = os.environ.get("LASTWORD_HOME") or Path("~/.cache/lastword")
     return user_path(home) / "calibrations" / f"{key}.json"
 
