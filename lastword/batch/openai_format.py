@@ -11,7 +11,6 @@ from pydantic import BaseModel, Field, ValidationError
 
 from lastword.api import Finish
 from lastword.batch.lines import BatchLine, RejectedLine, Reply, split_remote_prompt, total_cost, valid_unicode
-from lastword.decoding.sampling import check_seed
 from lastword.engines.base import GenerationRequest, ModelInfo, RemoteModelInfo
 from lastword.errors import CapacityError, LastwordError, PromptError
 from lastword.io.schema import STRICT, Text, parse_json_object, validate
@@ -130,7 +129,7 @@ def _remote_requests(
     for prompt in prompts:
         ids, text = split_remote_prompt(prompt)
         for _ in range(body.n or 1):
-            seed = check_seed("batch", (body.seed or 0) + len(requests))
+            seed = (body.seed or 0) + len(requests)
             requests.append(GenerationRequest(ids, seed, cap, text, tuple(body.stop or ())))
     return requests, [recipe] * len(requests)
 

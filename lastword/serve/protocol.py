@@ -11,7 +11,7 @@ from annotated_types import Predicate
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
-from lastword.io.schema import STRICT, LongText, PositiveSlots, Seed, Text, first_error
+from lastword.io.schema import STRICT, LongText, PositiveSlots, Text, first_error
 from lastword.prompts import is_batch
 from lastword.serve.request import InvalidRequestError
 from lastword.validation import MAX_COUNT, MAX_NUMBER, MAX_SLOTS, MIN_TEMPERATURE, short_repr
@@ -72,7 +72,8 @@ Temperature = Annotated[
     Annotated[float, Field(ge=MIN_TEMPERATURE, le=MAX_NUMBER)] | Annotated[float, Field(ge=0, le=0)],
     _explain(f"give 0 or a number of at least {MIN_TEMPERATURE:g}"),
 ]
-WholeSeed = Annotated[Seed, Whole]
+MAX_SEED = 9 * 10**18  # OpenAPI documents give bounds as doubles, and most numbers of 63 bits are none
+WholeSeed = Annotated[int, Field(ge=-MAX_SEED, le=MAX_SEED), Whole]
 TopP = Annotated[float, Field(gt=0, le=1)]
 Seconds = Annotated[float, Field(gt=0)]
 Quantile = Annotated[float, Field(gt=0, lt=1)]

@@ -14,7 +14,6 @@ from dataclasses import replace
 from itertools import accumulate, groupby, takewhile
 from typing import Any, Protocol, TypeVar
 
-from lastword.decoding.sampling import check_seed
 from lastword.decoding.step import max_slots
 from lastword.engines.base import compute_dtype, environment
 from lastword.errors import LastwordError, SettingError
@@ -172,8 +171,6 @@ def to_server_requests(body: AnswerBody, model: MaskPredictor, settings: ServerS
     seed = body.seed
     if seed is None:
         seed = secrets.randbelow(SEED_RANGE) if recipe.sampling.temperature else 0
-    with errors_of_field("seed"):
-        check_seed("request", seed + num_answers - 1)
     resolved = [_resolve_within_limits(recipe, body, prompt_ids, in_chat, model, settings) for prompt_ids in prompts]
     return [
         ServerRequest(

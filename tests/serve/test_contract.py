@@ -56,7 +56,7 @@ def run(published, path, method, mode, examples):
         max_examples=examples,
         deadline=None,
         database=None,
-        derandomize=examples < 100,
+        derandomize=True,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
@@ -121,7 +121,7 @@ COMPLETIONS, LENGTHS = "/v1/completions", "/v1/lengths"
 VALUES = {  # per path and field, values that must be valid in the document exactly if the server accepts them
     COMPLETIONS: {
         "prompt": ["", "a", [], ["a", ""], ["a", "b"], [1.0, 2], [1.5], [[1], [2.0]], [[]], [-1], None],
-        "seed": [951.0, 951.5, -3, 2**64, "1", True],
+        "seed": [951.0, 951.5, -3, 9 * 10**18, -9 * 10**18, 9 * 10**18 + 1, 2**64, "1", True],
         "n": [0, 1, 2, 2.0, 3, None],
         "max_tokens": [0, 1, 4.0, 1.5, 10**15, 10**16],
         "temperature": [0, 0.0, 1e-7, 1e-6, 1, 2.5, -1, 1e300, None],
