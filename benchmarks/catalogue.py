@@ -108,6 +108,8 @@ FOLDERS = (
     RecordFolder("hostile.json", "[server](serving.md#hostile-clients)", _run, "kinds of clients"),
     RecordFolder("scaling", "[workers](scaling.md)", _runs, "runs"),
     RecordFolder("pool-capacity.json", "[workers](scaling.md), simulated", _run, "runs", "CPU"),
+    RecordFolder("batch-memory.json", "[workers](scaling.md#many-lines)", _run, "runs"),
+    RecordFolder("ray-streams.json", "[decision 25](../decisions/0025-replicas-on-ray.md)", _run, "runs"),
     RecordFolder("ray-data.json", "[decision 31](../decisions/0031-ray-data.md)", _run, "runs"),
     RecordFolder("scale.json", "[a thousand replicas](scale.md), simulated", _run, "arms", "CPU"),
     RecordFolder("training", "[training logs](embedded-models.md#training)", _whole, "", HARDWARE),

@@ -14,7 +14,18 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 
-from benchmarks import catalogue, coverage, fast, interpretations, partial_answers, pool_capacity, scaling
+from benchmarks import (
+    batch_memory,
+    catalogue,
+    coverage,
+    fast,
+    interpretations,
+    partial_answers,
+    pool_capacity,
+    ray_data,
+    ray_streams,
+    scaling,
+)
 from benchmarks.arms import BASE, DEFAULT, GROUPS, MODELS, UNSEEN, recipe_of
 from benchmarks.float8 import FLOAT8
 from benchmarks.hostile import record as hostile
@@ -322,6 +333,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "scale-limits": scale_tables.page_limits,
     "scaling": scaling.kept,
     "pool-capacity": pool_capacity.kept,
+    "batch-memory": batch_memory.table,
+    "ray-data": ray_data.table,
+    "ray-streams": ray_streams.table,
     "serving-order": partial(order.table, order.PAGE_OVERTAKING),
     "serving-deadlines-simulated": order.deadline_table,
     **{f"serving-{name}": partial(serving_record, name) for name in (DEADLINES, LENGTH_CLIENTS)},

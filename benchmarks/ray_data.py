@@ -36,11 +36,9 @@ from lastword.tasks import BENCHMARKS, load_frozen
 RECORD = Path(__file__).parent / "records" / "ray-data.json"
 SOURCE, RECIPE, BATCH_SIZE = ModelSource("tiny-llada-base", device="cpu"), "fast", 8
 ARMS, FAULTS = ("pool", "data"), {"none": None, "kill": signal.SIGKILL, "stop": signal.SIGSTOP}
-LIMIT, STOP_LIMIT, TASK_TIMEOUT = (
-    170,
-    150,
-    60.0,
-)  # seconds until a run counts as endless; the latter after a worker was stopped
+LIMIT, STOP_LIMIT, TASK_TIMEOUT = 170, 150, 60.0  # seconds; a run counts as endless after LIMIT, or STOP_LIMIT
+ARM_NAMES = {"pool": "our pool", "data": "Ray Data"}
+FAULT_NAMES = {"none": "none", "kill": "SIGKILL of an actor", "stop": "SIGSTOP of an actor"}
 ACTORS = ("ray::ModelWorker", "ray::MapWorker")
 Requests = Mapping[str, GenerationRequest]
 
@@ -133,6 +131,29 @@ def run(arm: str, fault: str, prompts: int, workers: int) -> dict[str, Any]:
     ray.shutdown()
     line = {"arm": arm, "fault": fault, "first": round(first, 1), "seconds": round(seconds, 1), "cpu": round(cpu, 1)}
     return {**line, "answers": len(texts), "driver_mib": round(memory), "texts": texts}
+
+
+def table(path: Path = RECORD) -> str:
+    """Return a Markdown table of the record."""
+    rows = [
+        "| fault | prompts | engine | first answers, s | all, s | answered | workers, CPU seconds | driver, MiB |",
+        "|---|---:|---|---:|---:|---:|---:|---:|",
+    ]
+    for line in json.loads(path.read_text())["lines"]:
+        is_endless = line["answers"] < line["prompts"]
+        seconds = (
+            f"not in {STOP_LIMIT if line['fault'] == 'stop' else LIMIT}" if is_endless else f"{line['seconds']:.0f}"
+        )
+        cells = [
+            FAULT_NAMES[line["fault"]],
+            str(line["prompts"]),
+            ARM_NAMES[line["arm"]],
+            f"{line['first']:.0f}",
+            seconds,
+        ]
+        cells += [str(line["answers"]), f"{line['cpu']:.0f}", str(line["driver_mib"])]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
 
 
 def main() -> None:

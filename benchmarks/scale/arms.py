@@ -38,6 +38,7 @@ ARMS: dict[str, Arm] = {
     "predicted, least true work": Arm("predicted", "true"),
 }
 BEST = "predicted, least predicted work"
+BY_REQUESTS = "predicted, least requests"
 
 TRAFFIC: dict[str, Traffic] = {
     "one token per pass": Traffic("one token per pass"),

@@ -60,6 +60,14 @@ class Stale(RecordPart):
     counting: Figure  # p95 if the router adds the requests sent since the report
 
 
+class SmallFleet(RecordPart):
+    """The p95 with the least predicted work of two replicas, relative to the fewest requests of two."""
+
+    traffic: Text
+    replicas: Count
+    change: Change  # mean of several seeds
+
+
 class Record(RecordPart):
     """The results of a run."""
 
@@ -74,6 +82,7 @@ class Record(RecordPart):
     loads: list[Figure]
     curves: list[Curve]
     stale: list[Stale]
+    small_fleets: list[SmallFleet]
     useful_probe: dict[Text, list[Count] | None]  # by max_tokens: lengths for which a probe saves time
     decision_us: Figure  # of a routing decision, measured in this process
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from benchmarks.scale.arms import ARMS, SLOTS, TRAFFIC, Bench
+from benchmarks.scale.arms import ARMS, BEST, BY_REQUESTS, SLOTS, TRAFFIC, Bench
 from benchmarks.scale.cost import errors, fitted, measured
 from benchmarks.scale.limits import (
     decision_seconds,
@@ -17,12 +17,15 @@ from benchmarks.scale.limits import (
     useful_probe,
 )
 from benchmarks.scale.natural import ARMS as RECIPES, SLOTS as MAX_TOKENS, load_prompts
-from benchmarks.scale.record import Curve, Line, Record, Stale, TrafficSummary
+from benchmarks.scale.record import Curve, Line, Record, SmallFleet, Stale, TrafficSummary
 from benchmarks.serving.figures import r_squared
 from lastword.bench import Setting
 
 LOAD = 0.9  # at which arms are compared, relative to the capacity of replicas with a predicted canvas
 LOADS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1)
+SMALL_FLEETS = (2, 8)  # replicas
+SMALL_SEEDS = 5
+SMALL_REQUESTS = 40_000
 STALE = (0.1, 0.5, 1.0, 2.0, 5.0)  # seconds
 PROBED_MAX_TOKENS = (256, 512, 1024, 2048)
 TARGETS = {"one token per pass": 10.0, "entropy bound": 2.5, "one token per pass, wide": 20.0}
@@ -74,6 +77,7 @@ def study(size: Size, report: Callable[[str], None] = print) -> Record:
         loads=list(LOADS),
         curves=curves,
         stale=[_stale(bench, name, size, every) for name in TRAFFIC for every in STALE],
+        small_fleets=[_small_fleet(bench, name, replicas) for name in TRAFFIC for replicas in SMALL_FLEETS],
         useful_probe={
             str(slots): list(lengths) if (lengths := useful_probe(bench.cost, slots)) else None
             for slots in PROBED_MAX_TOKENS
@@ -140,6 +144,19 @@ def _curve(bench: Bench, name: str, arm: str, size: Size) -> Curve:
     rate = bench.capacity(traffic) * replicas
     runs = [bench.run(traffic, ARMS[arm], load * rate, replicas, requests) for load in LOADS]
     return Curve(traffic=name, arm=arm, p95=[run.percentile(0.95) for run in runs])
+
+
+def _small_fleet(bench: Bench, name: str, replicas: int) -> SmallFleet:
+    traffic, changes = TRAFFIC[name], list[float]()
+    rate = LOAD * bench.capacity(traffic) * replicas
+    for seed in range(bench.seed, bench.seed + SMALL_SEEDS):
+        seeded = replace(bench, seed=seed, _drawn={})
+        arms = (ARMS[BY_REQUESTS], ARMS[BEST])
+        by_requests, by_work = (
+            seeded.run(traffic, arm, rate, replicas, SMALL_REQUESTS).percentile(0.95) for arm in arms
+        )
+        changes.append(by_work / by_requests - 1)
+    return SmallFleet(traffic=name, replicas=replicas, change=sum(changes) / len(changes))
 
 
 def _stale(bench: Bench, name: str, size: Size, every: float) -> Stale:

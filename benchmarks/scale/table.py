@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from benchmarks.scale.arms import ARMS, BEST
+from benchmarks.scale.arms import ARMS, BEST, BY_REQUESTS
 from benchmarks.scale.record import Line, Record, TrafficSummary, read
 
-BASE = "predicted, least requests"  # numbers of replicas are compared with those of this arm
+BASE = BY_REQUESTS  # numbers of replicas are compared with those of this arm
 PAGE_REPORTS = (0.5, 1.0, 2.0)  # seconds between the reports that the page shows
 
 
@@ -105,6 +105,9 @@ def limits(record: Record, reports: tuple[float, ...]) -> str:
             if item.every == every
         ]
         rows.append(_row(f"p95 with reports every {every:g} s: reports only / and sent requests", cells))
+    for replicas in dict.fromkeys(fleet.replicas for fleet in record.small_fleets):
+        cells = [f"{100 * fleet.change:+.1f}%" for fleet in record.small_fleets if fleet.replicas == replicas]
+        rows.append(_row(f"p95 by predicted work instead of requests, {replicas} replicas", cells))
     ranges = [
         f"{slots}: " + (f"{lengths[0]} to {lengths[1]} tokens" if lengths else "never")
         for slots, lengths in record.useful_probe.items()
