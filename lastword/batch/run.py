@@ -6,11 +6,12 @@ import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 from zlib import crc32
 
@@ -33,14 +34,6 @@ from lastword.batch.lines import (
     to_plain_batch_line,
 )
 from lastword.batch.openai_format import OpenAIOutput, ServerBody, parse_request_line, to_batch_line
-from lastword.batch.progress import (
-    MAX_PROBES,
-    BatchProgress,
-    BatchSummary,
-    RemainingTime,
-    estimated_work,
-    predicted_work,
-)
 from lastword.engines.base import Engine, GenerationRequest, RemoteModelInfo
 from lastword.engines.local import error_text
 from lastword.errors import LastwordError, PromptError, SettingError
@@ -75,6 +68,41 @@ FACT_NAMES = {
     "sha256": "set of prompts",
     "form": "format of answers",
 }
+
+
+@dataclass(frozen=True)
+class BatchProgress:
+    """Counts and seconds of a running batch."""
+
+    done: int  # prompts with a line, including those of earlier runs
+    total: int
+    failed: int  # part of `done`
+    seconds: float  # since the start of this run
+    seconds_left: float | None  # at the pace of this run; None: not known yet
+
+
+@dataclass(frozen=True)
+class BatchSummary:
+    """The counts, tokens and seconds of a finished run; `path` is the file of answers."""
+
+    path: Path
+    prompts: int
+    answered: int
+    failed: int
+    before: int  # answered or failed in earlier runs
+    tokens: int  # in answers of this run
+    seconds: float
+
+    def __str__(self) -> str:
+        before = f" ({self.before} by an earlier run)" if self.before else ""
+        skipped = self.prompts - self.answered - self.failed
+        unanswered = f", {skipped} left out" if skipped else ""
+        counts = f"{self.answered} answered, {self.failed} failed{before}{unanswered}; "
+        speed = ""
+        if self.seconds:  # 0 if all prompts were answered by earlier runs
+            speed = f"{self.tokens} tokens in {self.seconds:.1f} s, {self.tokens / self.seconds:.1f} tokens/s; "
+        return f"{counts}{speed}answers in {self.path}"
+
 
 Progress = Callable[[BatchProgress], None]
 
@@ -356,12 +384,11 @@ class _Run:
     ) -> None:
         self.batch, self.engine, self.defaults = batch, engine, defaults
         self.output, self.answers, self.progress = output, answers, progress
-        self.done = answers.count(end=batch.total)
+        self.done = self._before = answers.count(end=batch.total)
         self.failed = answers.count(FAILED, batch.total)
         self.num_tokens = 0
         # Reasons by index of prompts that failed when a run stopped: they have no line and are answered last.
         self.failures = {index: reason for index, reason in batch.failures.items() if index not in answers}
-        self._sample: dict[int, BatchLine | RejectedLine] = {}  # prepared lines of the probed prompts
         self._open: dict[int, tuple[BatchLine, dict[int, Reply]]] = {}
         self._unwritten: list[tuple[int, bytes, bool]] = []  # failures are kept here until there is an answer
         self._rejected: list[tuple[int, bytes, bool]] = []
@@ -370,7 +397,7 @@ class _Run:
     def answer_all(self) -> float:
         """Answer all prompts without a line, those that failed before last; return the seconds that this took."""
         waiting = self.batch.total - self.done
-        self.remaining = RemainingTime(waiting, self._predict(waiting) if waiting else {})
+        self._start = perf_counter()
         self._report()
         failed_before = {*self.failures}
         for again in (False, True) if failed_before else (False,):
@@ -379,7 +406,7 @@ class _Run:
             for replies in self.engine.generate(requests, recipe, max_batch_size=self.batch.max_batch_size):
                 self._take(replies, is_final=again and self.answers.count(ANSWERED) > 0)
             self._write()
-        return self.remaining.seconds if waiting else 0.0
+        return perf_counter() - self._start if waiting else 0.0
 
     def _waiting(self) -> Iterator[PromptRecord]:
         records = islice(self.batch.file, self.batch.total)
@@ -388,13 +415,13 @@ class _Run:
     def _requests(self, records: Iterable[PromptRecord]) -> Iterator[tuple[tuple[int, int], GenerationRequest]]:
         """Yield the requests of lines, keyed by line index and answer number; rejected lines are written later."""
         for record in records:
-            line = self._sample.pop(record.index, None) or self._prepare(record)
+            line = self._prepare(record)
             if isinstance(line, BatchLine):
                 self._open[line.index] = (line, {})
-                yield from _keyed_requests(line)
+                for number, (recipe, request) in enumerate(zip(line.recipes, line.requests)):
+                    yield (line.index, number), replace(request, recipe=recipe)
                 continue
             self._rejected.append((line.index, self.output.rejected(line), True))
-            self.remaining.skip(line.index)
             if len(self._rejected) == MAX_REJECTED:
                 self._write_lines(self._rejected)
 
@@ -415,25 +442,6 @@ class _Run:
         except Exception as error:  # tokenizers and chat templates may raise anything
             reason = f"the prompt could not be tokenized ({error_text(error)})"
         return RejectedLine(index, name, f"{record.where}: {reason}"[:MAX_REASON], request_error)
-
-    def _predict(self, waiting: int) -> dict[int, float]:
-        """Return the predicted work of sampled prompts by index; empty if the engine cannot predict lengths."""
-        chosen = {number * waiting // MAX_PROBES for number in range(MAX_PROBES)}
-        for number, record in enumerate(islice(self._waiting(), max(chosen) + 1)):
-            if number in chosen:
-                self._sample[record.index] = self._prepare(record)
-        lines = [line for line in self._sample.values() if isinstance(line, BatchLine)]
-        requests = dict(pair for line in lines for pair in _keyed_requests(line))
-        work: dict[int, float] = {}
-        if not requests:
-            return work
-        recipe = self.defaults.resolved
-        for lengths in self.engine.predict_lengths(requests, recipe, max_batch_size=MAX_PROBES):
-            for (index, number), slots in lengths.items():
-                request = requests[index, number]
-                predicted = estimated_work(request.recipe or recipe, len(request.prompt_ids), float(slots))
-                work[index] = work.get(index, 0.0) + predicted
-        return work
 
     def _take(self, replies: Sequence[Reply], *, is_final: bool) -> None:
         """Write the lines that these replies complete; unless `is_final`, hold failures back until the next answer."""
@@ -470,9 +478,6 @@ class _Run:
             self.failures[line.index] = self._last_reason = str(error)[:MAX_REASON]
             self._num_failures += 1
         self._unwritten.append((line.index, content, error is not None))
-        predicted = [predicted_work(recipe, reply.details) for recipe, reply in zip(line.recipes, replies)]
-        known = [work for work in predicted if work is not None]
-        self.remaining.finish(line.index, sum(known) if len(known) == len(predicted) else None)
         return all(reply.error is None for reply in replies)
 
     def _write(self) -> None:
@@ -493,14 +498,9 @@ class _Run:
             group.clear()
 
     def _report(self) -> None:
-        state = self.remaining
-        self.progress(BatchProgress(self.done, self.batch.total, self.failed, state.seconds, state.seconds_left))
-
-
-def _keyed_requests(line: BatchLine) -> Iterator[tuple[tuple[int, int], GenerationRequest]]:
-    """Yield the requests of a line with their recipes, keyed by line index and answer number."""
-    for number, (recipe, request) in enumerate(zip(line.recipes, line.requests)):
-        yield (line.index, number), replace(request, recipe=recipe)
+        seconds, answered, total = perf_counter() - self._start, self.done - self._before, self.batch.total
+        left = seconds * (total - self.done) / answered if answered else None
+        self.progress(BatchProgress(self.done, total, self.failed, seconds, left))
 
 
 def _as_count(value: int | str, total: int) -> int:

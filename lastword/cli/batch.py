@@ -63,8 +63,7 @@ def batch(
         lastword batch prompts.parquet --out out.parquet --recipe fast --engine ray
         lastword batch requests.jsonl --out replies.jsonl --name my-model
     """
-    from lastword.batch.progress import BatchProgress
-    from lastword.batch.run import Batch
+    from lastword.batch import Batch, BatchProgress
 
     prepared = Batch(
         prompts,

@@ -11,7 +11,6 @@ import pytest
 from typer.main import get_command
 
 from lastword.batch.lines import AnswerLine, PlainLine
-from lastword.batch.progress import MAX_PROBES
 from lastword.batch.run import MAX_FAILURES
 from lastword.cli import app, main
 from lastword.engines.local import MIN_SLOTS
@@ -64,7 +63,6 @@ def test_all_settings_of_an_input_line_are_listed():
 
 
 def test_numbers_are_those_of_the_code():
-    assert f"up to {MAX_PROBES} prompts are probed" in PAGE
     assert f"After {MAX_FAILURES} failures in a row" in PAGE
     assert f"less than {MIN_SLOTS} slots" in PAGE
 

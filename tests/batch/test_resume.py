@@ -1,5 +1,6 @@
 """A stopped run is resumed without lost or repeated lines; the answers of another run are rejected."""
 
+import itertools
 import json
 import os
 import resource
@@ -9,6 +10,7 @@ import sys
 import pytest
 
 import lastword
+from lastword.batch import run as batch_run
 from lastword.engines.local import LocalEngine
 from lastword.errors import SettingError
 from lastword.io import files
@@ -80,6 +82,21 @@ def test_a_torn_last_line_is_repaired(toy, tmp_path, source):
         run(engine, source, out, name="m")
         assert without_times(read_lines(out)) == without_times([json.loads(line) for line in complete.splitlines()])
         assert engine.num_requests == (0 if cut == len(complete) - 1 else 1 + ("custom_id" in read_lines(out)[0]))
+
+
+def test_the_time_left_follows_the_pace_of_this_run(toy, tmp_path, monkeypatch):
+    clock = itertools.count(100.0, 0.5)
+    monkeypatch.setattr(batch_run, "perf_counter", lambda: next(clock))
+    source = write_lines(tmp_path / "p.jsonl", *[{"prompt": "a" * n} for n in range(1, 41)])
+    states = []
+    run(EchoEngine(toy), source, tmp_path / "a.jsonl", limit=20, max_batch_size=4, progress=states.append)
+    assert [(state.done, state.total) for state in states][:3] == [(0, 20), (4, 20), (8, 20)]
+    assert [state.seconds_left for state in states[:3]] == [None, 4 * states[1].seconds, 1.5 * states[2].seconds]
+    assert (states[-1].done, states[-1].seconds_left) == (20, 0)
+    states.clear()
+    run(EchoEngine(toy), source, tmp_path / "a.jsonl", max_batch_size=4, progress=states.append)
+    assert (states[0].done, states[0].seconds_left) == (20, None)  # answers of earlier runs do not count
+    assert states[1].seconds_left == 4 * states[1].seconds
 
 
 def test_a_limit_can_be_raised(toy, tmp_path, source):
