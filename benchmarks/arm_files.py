@@ -15,9 +15,10 @@ from typing import Any
 
 from lastword.errors import SettingError
 from lastword.evaluate.journal import read_records
-from lastword.evaluate.parquet import FOLDER_SUFFIX, load_pyarrow, to_columns, to_row
+from lastword.evaluate.parquet import FOLDER_SUFFIX, to_columns, to_row
 from lastword.evaluate.records import Answer, Fields, Record
 from lastword.io.files import check_folder, write
+from lastword.io.prompts import import_pyarrow
 from lastword.policies.cache import NoCache
 from lastword.policies.commit import Never
 from lastword.policies.length.fixed import Fixed
@@ -111,7 +112,7 @@ def _is_fixed_canvas(recipe: Recipe) -> bool:
 
 def _write(records: Iterable[Record], path: Path) -> None:
     """Write records in few bytes: integers byte by byte, expected lengths with four decimals."""
-    pyarrow, parquet = load_pyarrow()
+    pyarrow = import_pyarrow()
     columns: dict[str, Any] = {}
     split_bytes = []
     for name, values in to_columns(_sorted_rows(records)).items():
@@ -124,7 +125,7 @@ def _write(records: Iterable[Record], path: Path) -> None:
             columns[name] = columns[name].cast(pyarrow.int32())
             split_bytes.append(name)
     content = BytesIO()
-    parquet.write_table(
+    pyarrow.parquet.write_table(
         pyarrow.table(columns), content,
         compression="zstd", compression_level=22, row_group_size=len(columns["kind"]), data_page_size=2**24,
         use_dictionary=[name for name in columns if name not in split_bytes],

@@ -15,7 +15,7 @@ from benchmarks.json_lines import read_lines
 from benchmarks.kept import accuracy, prompts_per_family
 from benchmarks.study import RECORDS
 from lastword.embedded import FOLDER
-from lastword.evaluate.parquet import load_pyarrow
+from lastword.io.prompts import import_pyarrow
 from lastword.tasks import BENCHMARKS
 from training.history import HARDWARE, LOGS, history, log_path, read_log, shipped_log
 from training.settings import read as read_settings
@@ -38,7 +38,7 @@ class RecordFolder:
 
 def _arms(path: Path) -> tuple[Head, int]:
     """Summarise a Parquet file of arms, which has a row per answer."""
-    _, parquet = load_pyarrow()
+    parquet = import_pyarrow().parquet
     table = parquet.read_table(path, columns=["hardware", "dtype"])
     return {name: "; ".join(table[name].unique().to_pylist()) for name in table.column_names}, len(table)
 

@@ -10,9 +10,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from lastword.errors import LastwordError, SettingError, import_extra
+from lastword.errors import LastwordError, SettingError
 from lastword.evaluate.records import Answer, Drift, Fields, Record, RecordedCost, make_record
-from lastword.io.files import check_folder, check_target, write
+from lastword.io.files import check_target, write
+from lastword.io.prompts import import_pyarrow
 from lastword.recipe.recipe import Recipe
 
 SUFFIX = ".parquet"
@@ -24,23 +25,16 @@ MAX_BYTES = 2**31  # of uncompressed columns in a file that is read
 _to_json = cache(Recipe.to_json)
 
 
-def load_pyarrow() -> tuple[Any, Any]:
-    """Return the modules pyarrow and pyarrow.parquet, or raise ExtraError."""
-    pyarrow = import_extra("pyarrow.parquet", "eval", "Parquet")
-    return pyarrow, pyarrow.parquet
-
-
 def write_parquet(records: Sequence[Record], path: Path) -> None:
     """Write a Parquet file with a row per record, for `read_parquet` and for DuckDB, pandas or polars."""
     if path.suffix != SUFFIX:
         raise SettingError(f"{path} does not end in {SUFFIX}; give a file name that does")
-    pyarrow, parquet = load_pyarrow()
-    check_folder(path.parent)
+    pyarrow = import_pyarrow()
     check_target(path)
     content = BytesIO()
     try:
         table = pyarrow.table(to_columns([to_row(record) for record in records]))
-        parquet.write_table(table, content, compression="zstd")
+        pyarrow.parquet.write_table(table, content, compression="zstd")
     except pyarrow.ArrowException as error:
         raise SettingError(
             f"{path} cannot be written, because a field has text in one record and a number in another "
@@ -71,9 +65,9 @@ def to_columns(rows: Sequence[Fields]) -> dict[str, list[Any]]:
 
 def read_parquet(content: bytes) -> list[Record]:
     """Return the records, given the content of a file of `write_parquet`; raise ValueError if it is invalid."""
-    pyarrow, parquet = load_pyarrow()
+    pyarrow = import_pyarrow()
     try:
-        file = parquet.ParquetFile(BytesIO(content))
+        file = pyarrow.parquet.ParquetFile(BytesIO(content))
         groups = (file.metadata.row_group(index) for index in range(file.num_row_groups))
         if sum(group.total_byte_size for group in groups) > MAX_BYTES:
             raise ValueError(f"it has more than {MAX_BYTES} bytes of columns")
