@@ -18,7 +18,7 @@ TOLERANCE = 10.0  # a deadline is this multiple of the predicted seconds
 DECAY = 0.98  # of the slowest measured rate, per finished task
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class WorkerTask:
     """Requests that one worker plans or answers in one call. The task can be repeated if the worker dies."""
 
@@ -26,6 +26,7 @@ class WorkerTask:
     requests: Sequence[GenerationRequest]
     recipe: Recipe
     max_batch_size: int
+    numbers: Sequence[int] = ()  # of the requests in a queue
 
     @cached_property
     def work(self) -> tuple[float, float]:

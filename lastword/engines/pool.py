@@ -135,20 +135,16 @@ class WorkQueue(Generic[Key]):
             self._count += 1
         return bool(chunk)
 
-    def take(self, num_workers: int) -> tuple[list[int], WorkerTask] | None:
-        """Remove and return the next task with the numbers of its requests; at the end tasks become smaller."""
+    def take(self, num_workers: int) -> WorkerTask | None:
+        """Remove and return the next task, or None without waiting requests; at the end tasks become smaller."""
         while len(self._unplanned) + len(self._planned) < self._task_size and self.fill():
             pass
         if self._unplanned and len(self._planned) < self._window:
             numbers = [self._unplanned.popleft() for _ in range(min(PLAN_SIZE, len(self._unplanned)))]
-            return numbers, self._task("plan", numbers)
+            return self._task("plan", numbers)
         if self._alone and (not self._planned or len(self._alone) > self._window):
-            numbers = [self._alone.popleft()]
-        elif self._planned:
-            numbers = self._take_planned(num_workers)
-        else:
-            return None
-        return numbers, self._task("answer", numbers)
+            return self._task("answer", [self._alone.popleft()])
+        return self._task("answer", self._take_planned(num_workers)) if self._planned else None
 
     def add_plans(self, numbers: Sequence[int], plans: Sequence[tuple[Plan, TokenCost] | None]) -> None:
         """Make requests ready to be answered; those without a plan are probed where they are answered."""
@@ -201,12 +197,12 @@ class WorkQueue(Generic[Key]):
     def _task(self, kind: Literal["plan", "answer"], numbers: Sequence[int]) -> WorkerTask:
         requests = tuple(self._requests[number][1] for number in numbers)
         if kind == "answer":
-            return WorkerTask(kind, requests, self._recipe, self._batch_size)
+            return WorkerTask(kind, requests, self._recipe, self._batch_size, numbers)
         requests = tuple(
             replace(request, recipe=prediction_recipe(request.recipe)) if request.recipe else request
             for request in requests
         )
-        return WorkerTask(kind, requests, prediction_recipe(self._recipe), 1)
+        return WorkerTask(kind, requests, prediction_recipe(self._recipe), 1, numbers)
 
 
 class WorkerPool:
@@ -269,36 +265,35 @@ class WorkerPool:
             keys = [queue.finish(number) for number in numbers]
             yield {key: plan[0].max_horizon for key, plan in zip(keys, plans) if plan is not None}
 
-    def _run(self, queue: WorkQueue[Key]) -> Iterator[tuple[list[int], list[Any]]]:
+    def _run(self, queue: WorkQueue[Key]) -> Iterator[tuple[Sequence[int], list[Any]]]:
         """Run the tasks of a queue; yield the numbers and results of each, plans only if nothing else is computed."""
         if not queue.fill():
             return
         self._start()
-        assigned: dict[Future[Any], tuple[list[int], WorkerTask]] = {}
-        finished: list[tuple[list[int], list[Any]]] = []
+        assigned: set[WorkerTask] = set()
+        finished: list[tuple[Sequence[int], list[Any]]] = []
         while True:
             for worker in sorted(self._idle):
-                if (entry := queue.take(len(self._idle) + len(self._calls))) is None:
+                if (task := queue.take(len(self._idle) + len(self._calls))) is None:
                     break
-                assigned[self._submit(worker, entry[1])] = entry
+                assigned.add(task)
+                self._submit(worker, task)
             yield from finished  # while the workers compute
             finished.clear()
             if not assigned and self._idle:
                 return
-            for future, result in self._wait(blocking=not queue.fill()):  # while the workers compute, requests are read
-                if future not in assigned:
+            for task, result in self._wait(blocking=not queue.fill()):  # while the workers compute, requests are read
+                if task not in assigned:
                     continue  # a task of an earlier call, whose caller stopped early
-                numbers, task = assigned.pop(future)
-                if task.kind == "plan":
-                    plans = [None] * len(numbers) if isinstance(result, Exception) else result
-                    if queue.plans_only:
-                        finished.append((numbers, plans))
-                    else:
-                        queue.add_plans(numbers, plans)
+                assigned.remove(task)
+                if task.kind == "plan" and isinstance(result, Exception):
+                    result = [None] * len(task.numbers)
+                if task.kind == "plan" and not queue.plans_only:
+                    queue.add_plans(task.numbers, result)
                 elif not isinstance(result, Exception):
-                    finished.append((numbers, result))
+                    finished.append((task.numbers, result))
                 else:
-                    failed = queue.put_back(numbers)
+                    failed = queue.put_back(task.numbers)
                     reason = f"{MAX_ATTEMPTS} workers failed while they decoded it, the last with: {error_text(result)}"
                     finished.append((failed, [GenerationReply(0, "", {}, reason)] * len(failed)))
 
@@ -311,34 +306,29 @@ class WorkerPool:
     def _load(self, worker: int) -> None:
         self._calls[self.backend.start(worker)] = WorkerCall(worker, monotonic())
 
-    def _submit(self, worker: int, task: WorkerTask) -> Future[Any]:
-        future = self.backend.submit(worker, task)
+    def _submit(self, worker: int, task: WorkerTask) -> None:
+        self._calls[self.backend.submit(worker, task)] = WorkerCall(worker, monotonic(), task)
         self._idle.discard(worker)
-        self._calls[future] = WorkerCall(worker, monotonic(), task)
-        return future
 
-    def _wait(self, *, blocking: bool = True) -> list[tuple[Future[Any], Any]]:
+    def _wait(self, *, blocking: bool = True) -> list[tuple[WorkerTask, Any]]:
         """Wait until a call ends or a worker hangs; return the tasks that ended, with their results or errors."""
         ends = {future: call.started + self._time_limit(call) for future, call in self._calls.items()}
         done, _ = wait(ends, max(0.0, min(ends.values(), default=0.0) - monotonic()) * blocking, FIRST_COMPLETED)
-        tasks: list[tuple[Future[Any], Any]] = []
-        for future in done:
-            call = self._calls.pop(future)
-            if call.task is None:
-                self._finish_loading(call, future, future.exception())
-            else:
-                tasks.append((future, self._finish_task(call, future, future.exception())))
-        for future in ends.keys() - done:
+        tasks: list[tuple[WorkerTask, Any]] = []
+        for future in [*done, *(ends.keys() - done)]:
             call = self._calls[future]
-            if ends[future] > monotonic() or (call.task is None and not self._is_stuck(call)):
+            if future in done:
+                error = future.exception()
+            elif ends[future] > monotonic() or (call.task is None and not self._is_stuck(call)):
                 continue
+            else:
+                self.backend.kill(call.worker)
+                error = EngineError(f"it gave no result within {self._time_limit(call):.0f} s and was ended")
             del self._calls[future]
-            self.backend.kill(call.worker)
-            error = EngineError(f"it gave no result within {self._time_limit(call):.0f} s and was ended")
             if call.task is None:
                 self._finish_loading(call, future, error)
             else:
-                tasks.append((future, self._finish_task(call, future, error)))
+                tasks.append((call.task, self._finish_task(call, future, error)))
         return tasks
 
     def _time_limit(self, call: WorkerCall) -> float:
