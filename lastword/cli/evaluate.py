@@ -126,7 +126,6 @@ def evaluate(
     if show:
         typer.echo(plan.describe())
         return
-    run.check_counts("eval", "batch_size", task_options.batch_size, task_options.limit)
     journal = task_options.journal(plan, split, split)
     source = replace(model_options, model=plan.model).source(calibration)
     with resumable(), closing(engine_options.open(source)) as engine:

@@ -77,7 +77,8 @@ def compare(records_a: Records, records_b: Records) -> Comparison:
     first, second = (_answers(name, given) for name, given in (("records_a", records_a), ("records_b", records_b)))
     by_sample = [{sample_key(record): record for record in records} for records in (first, second)]
     shared = [key for key in by_sample[0] if key in by_sample[1]]
-    asked_alike = [key for key in shared if _same_prompt(by_sample[0][key], by_sample[1][key])]
+    prompts = {key: {by_sample[0][key].prompt, by_sample[1][key].prompt} for key in shared}
+    asked_alike = [key for key in shared if len(prompts[key] - {None}) < 2]  # published records have no digest
     left_out = {
         "which only the first answered": len(by_sample[0]) - len(shared),
         "which only the second answered": len(by_sample[1]) - len(shared),
@@ -144,11 +145,6 @@ def _names(first: Answer, second: Answer) -> tuple[str, str]:
     facts = [(recipe_title(r.recipe), r.model, r.dtype, f"seed {r.seed}", r.layout) for r in (first, second)]
     differing = [at for at in range(len(facts[0])) if facts[0][at] != facts[1][at]] or [0]
     return ", ".join(facts[0][at] for at in differing), ", ".join(facts[1][at] for at in differing)
-
-
-def _same_prompt(first: Answer, second: Answer) -> bool:
-    """Return whether two records have the same prompt; published records have no digest of theirs."""
-    return None in (first.prompt, second.prompt) or first.prompt == second.prompt
 
 
 def _cost_ratio(first: Sequence[Answer], second: Sequence[Answer], cost: Cost) -> float | None:

@@ -47,7 +47,7 @@ def drift(
     logged. Only the unmask rule and the sampling of `recipe` are used, because the expected length is read from
     the whole canvas at every step.
     """
-    check_counts("drift", "max_batch_size", max_batch_size, limit)
+    check_counts("drift", max_batch_size, limit)
     for step in steps:
         check_int("drift", "steps", step, minimum=1)
     if not steps:

@@ -14,6 +14,7 @@ from typing import Any
 
 from lastword.decoding.sampling import Sampling
 from lastword.errors import SettingError, TaskError
+from lastword.evaluate.harness import harness_tasks, task_manager
 from lastword.evaluate.tasks import Task, embedded_tasks
 from lastword.policies.length.survival import Survival
 from lastword.policies.unmask.rule import LowestEntropy, MostConfident
@@ -38,8 +39,6 @@ class Setting:
 
     def load(self, *, split: str = "test", chat: bool = False) -> list[Task]:
         """Load the tasks with their datasets, embedded ones first."""
-        from lastword.evaluate.harness import harness_tasks
-
         embedded, others = check_tasks(self.tasks, split, self.include_path)
         if embedded and (self.shots is not None or self.score or self.dream_code):
             raise TaskError(
@@ -67,8 +66,6 @@ def check_tasks(
     embedded = [name for name in names if name in ("tiny", *FAMILIES)]
     others = [name for name in names if name not in embedded]
     if others:
-        from lastword.evaluate.harness import task_manager
-
         task_manager(tuple(others), include_path)
         if split != "test":
             raise TaskError(f"{others[0]} has no split {split!r}; only embedded tasks have splits other than test")

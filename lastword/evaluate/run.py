@@ -59,7 +59,7 @@ def evaluate(
     With `timed=False`, records have no `seconds_share`. With an `engine`, its workers decode, and `model` may be
     `engine.model_info`; the answers are the same. If samples fail, EngineError is raised after all others are recorded.
     """
-    check_counts("evaluate", "max_batch_size", max_batch_size, limit)
+    check_counts("evaluate", max_batch_size, limit)
     engine = _choose_engine(model, engine)
     layout = PromptLayout.of(model, chat=chat, bos=bos)
     samples = [(task, read_samples(task, limit)) for task in tasks]
@@ -157,9 +157,9 @@ def _choose_engine(model: MaskPredictor | RemoteModelInfo, engine: Engine | None
     return engine
 
 
-def check_counts(owner: str, name: str, max_batch_size: int, limit: int | None = None) -> None:
-    """Raise SettingError unless `max_batch_size`, called `name` in the message, and `limit` are at least 1."""
-    check_int(owner, name, max_batch_size, minimum=1)
+def check_counts(owner: str, max_batch_size: int, limit: int | None) -> None:
+    """Raise SettingError unless `max_batch_size` and `limit` are at least 1."""
+    check_int(owner, "max_batch_size", max_batch_size, minimum=1)
     if limit is not None:
         check_int(owner, "limit", limit, minimum=1)
 

@@ -206,11 +206,9 @@ def tables(
 
 def _fixed_first(records: Sequence[Answer]) -> list[Answer]:
     """Return the same records, those of the longest fixed canvas first."""
-    arms = by_recipe(records)
-    slots = {r: r.length.slots or 0 for r in arms if isinstance(r.length, Fixed)}
+    slots = {recipe: recipe.length.slots or 0 for recipe in by_recipe(records) if isinstance(recipe.length, Fixed)}
     first = max(slots, key=slots.__getitem__, default=None)
-    order = sorted(arms, key=lambda recipe: recipe != first)
-    return [record for recipe in order for record in arms[recipe]]
+    return sorted(records, key=lambda record: record.recipe != first)
 
 
 def recipe_table(

@@ -108,7 +108,7 @@ def test_the_command_refuses_an_unknown_task_before_a_model_is_loaded(monkeypatc
     def refuse(names, include_path):
         raise TaskError(f"there is no task {names[0]!r}")
 
-    monkeypatch.setattr("lastword.evaluate.harness.task_manager", refuse)
+    monkeypatch.setattr("lastword.evaluate.presets.task_manager", refuse)
     monkeypatch.setattr("lastword.load", lambda *_, **__: pytest.fail("loaded"))
     done = CliRunner().invoke(app, ["drift", "--tasks", "gsm9k"])
     assert (done.exit_code, "there is no task 'gsm9k'" in done.output) == (1, True)

@@ -3,16 +3,11 @@
 The harness makes prompts, defines stop strings, and filters and scores answers. This package decodes, records
 and resumes, as for every task. The harness's cache of answers is never used, because its key does not contain
 the model. Programs in answers run in the sandbox of this package only.
-
-The harness has no plug-ins for models, so `python -m lastword.evaluate.harness` runs its command line with the model
-`lastword` and the embedded tasks added.
 """
 
 from __future__ import annotations
 
 import logging
-import sys
-from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -26,7 +21,6 @@ from lastword.errors import ExtraError, LastwordError, TaskError, install_comman
 from lastword.evaluate.code import DREAM_VERSION, isolated_code, needed_code, run_tests
 from lastword.evaluate.records import Fields
 from lastword.evaluate.tasks import Sample, Task
-from lastword.recipe.registry import import_modules
 from lastword.sandbox.runner import sandbox_info
 from lastword.tasks import BENCHMARKS
 from lastword.validation import short_repr
@@ -238,9 +232,8 @@ def dataset_files(source: Path, configuration: str | None) -> dict[str, Path]:
         return {"test": source} if source.suffix in DATA_SUFFIXES else {}
     folders = [source / configuration, source] if configuration else [source]
     for folder in folders:
-        paths = {split: [folder / f"{split}{suffix}" for suffix in DATA_SUFFIXES] for split in SPLITS}
-        files = {split: path for split in SPLITS for path in paths[split] if path.is_file()}
-        if files:
+        candidates = [(split, folder / f"{split}{suffix}") for split in SPLITS for suffix in DATA_SUFFIXES]
+        if files := {split: path for split, path in candidates if path.is_file()}:
             return files
     alone = [source / f"{configuration}{suffix}" for suffix in DATA_SUFFIXES if configuration]
     found = next(filter(Path.is_file, alone), None)
@@ -341,42 +334,3 @@ def _choose_score(task: Untyped, score: str | None) -> tuple[str, str]:
         )
     metric, _, filter_name = chosen.partition(",")
     return metric, filter_name
-
-
-HARNESS_TASKS = Path(__file__).parent / "harness_tasks"  # the embedded tasks as tasks of the harness
-
-
-def main() -> None:
-    """Run the command line of lm-evaluation-harness with the model `lastword` and the embedded tasks (`tiny`).
-
-    `--import MODULE` imports a module first, for example one that registers parts.
-    """
-    parser = ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--import", dest="modules", action="append", default=[])
-    options, sys.argv[1:] = parser.parse_known_args()
-    try:
-        import lm_eval.models  # registers the harness's own models
-        import lm_eval.tasks
-        from lm_eval.__main__ import cli_evaluate
-        from lm_eval.api.registry import model_registry
-    except ImportError as error:
-        raise SystemExit(f"lastword: lm-evaluation-harness is not installed: {install_command('eval')}") from error
-
-    class TaskManager(lm_eval.tasks.TaskManager):  # type: ignore[misc]  # the harness has no types
-        """The task manager of the harness, with the embedded tasks."""
-
-        def __init__(self, *args: Any, include_path: Any = None, **settings: Any) -> None:
-            paths = include_path if isinstance(include_path, (list, tuple)) else [include_path]
-            super().__init__(*args, include_path=[HARNESS_TASKS, *filter(None, paths)], **settings)
-
-    lm_eval.tasks.TaskManager = TaskManager
-    model_registry.register("lastword", target="lastword.evaluate.harness_model:LastwordLM")
-    try:
-        import_modules(options.modules)
-        cli_evaluate()
-    except LastwordError as error:
-        raise SystemExit(f"lastword: {error}") from error
-
-
-if __name__ == "__main__":
-    main()
