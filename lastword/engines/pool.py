@@ -141,6 +141,8 @@ class WorkQueue(Generic[Key]):
             pass
         if self._unplanned and len(self._planned) < self._window:
             numbers = [self._unplanned.popleft() for _ in range(min(PLAN_SIZE, len(self._unplanned)))]
+            if self.plans_only:
+                self._waiting_tokens -= sum(len(self._requests[number][1].prompt_ids) for number in numbers)
             return self._task("plan", numbers)
         if self._alone and (not self._planned or len(self._alone) > self._window):
             return self._task("answer", [self._alone.popleft()])
@@ -157,10 +159,7 @@ class WorkQueue(Generic[Key]):
 
     def finish(self, number: int) -> Key:
         """Remove a request that has a reply, and return its key."""
-        key, request = self._requests.pop(number)
-        if self.plans_only:
-            self._waiting_tokens -= len(request.prompt_ids)
-        return key
+        return self._requests.pop(number)[0]
 
     def put_back(self, numbers: Sequence[int]) -> list[int]:
         """Put back the requests of a failed task, one per task; return those that have failed `MAX_ATTEMPTS` times."""

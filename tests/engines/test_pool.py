@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import lastword
+from lastword.engines import pool as pool_module
 from lastword.engines.base import GenerationRequest
 from lastword.engines.local import LocalEngine
 from lastword.engines.pool import MAX_ATTEMPTS, MAX_LOAD_DEATHS, WorkerPool, prediction_recipe
@@ -115,6 +116,18 @@ def test_predicted_lengths_equal_the_local_ones():
     }
     (expected,) = LOCAL.predict_lengths(requests, RECIPE, max_batch_size=5)
     assert lengths == expected
+
+
+def test_lengths_are_predicted_for_more_prompts_than_may_wait(monkeypatch):
+    monkeypatch.setattr(pool_module, "CHUNK", 4)
+    monkeypatch.setattr(pool_module, "MAX_WAITING_TOKENS", 6)  # a chunk has more tokens
+    backend, requests = FakeBackend(), make_requests(60)
+    batches = [*WorkerPool(backend).predict_lengths(requests, RECIPE, max_batch_size=5)]
+    predicted = [key for batch in batches for key in batch]
+    assert sorted(predicted) == sorted(requests)
+    assert {key: slots for batch in batches for key, slots in batch.items()} == {
+        key: len(request.prompt_ids) for key, request in requests.items()
+    }
 
 
 def test_requests_are_probed_once():
