@@ -20,7 +20,7 @@ class AnswerFile:
     """The lines of one run in an open journal, at most one per prompt; a byte per prompt is in memory."""
 
     def __init__(self, journal: JournalFile, output: Output, num_prompts: int) -> None:
-        self.path, self._journal, self._output = journal.path, journal, output
+        self.path, self._journal, self.output = journal.path, journal, output
         self._status = bytearray(num_prompts)
         self._last, self._is_sorted = -1, True
         prefix = output.prefix
@@ -47,7 +47,7 @@ class AnswerFile:
             with self.path.open("rb") as file:
                 position = 0
                 for line in file:
-                    _, index, _ = self._output.read(parse_json(line))
+                    _, index, _ = self.output.read(parse_json(line))
                     if 0 <= index - first < len(offsets):
                         offsets[index - first] = position
                     position += len(line)
@@ -69,9 +69,9 @@ class AnswerFile:
 
     def _read(self, line: bytes) -> None:
         """Note a line; raise ValueError if it is not a line of this run."""
-        run, index, failed = self._output.read(parse_json(line))
-        if run != self._output.run:
-            raise ValueError(f"it belongs to the run {run}, and this is {self._output.run}")
+        run, index, failed = self.output.read(parse_json(line))
+        if run != self.output.run:
+            raise ValueError(f"it belongs to the run {run}, and this is {self.output.run}")
         if index >= len(self._status):
             raise ValueError(f"there is no prompt {index}")
         if self._status[index]:

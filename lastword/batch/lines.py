@@ -11,19 +11,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from lastword.argument_names import FOREIGN
-from lastword.decoding.loop import stops_per_prompt
-from lastword.decoding.sampling import check_seed
-from lastword.engines.base import TOO_LONG, GenerationReply, GenerationRequest, ModelInfo, RemoteModelInfo
+from lastword.engines.base import TOO_LONG, GenerationReply, GenerationRequest
 from lastword.errors import CapacityError, EngineError, LastwordError, PromptError
 from lastword.io.prompts import LineId, PromptLine, parse_prompt_line
 from lastword.io.schema import STRICT, Count, LongText, Seed, Share, SlotCount, Text, validate
-from lastword.prompts import prompts_in_chat, tokenize_prompts, validate_prompts
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.resolve import resolve
 from lastword.serve.protocol import Limit, MaxTokens, PartOrRecipe, StopTexts, Temperature, TopP
-from lastword.serve.serving import choose_recipe
-from lastword.serve.settings import ServerSettings
-from lastword.validation import MAX_SLOTS
 
 Format = Literal["lines", "openai"]
 Reply = GenerationReply[tuple[int, int]]  # keyed by line index and answer number
@@ -125,46 +118,6 @@ def parse_plain_line(data: object) -> PlainLine:
             f"max_tokens {line.max_tokens} and max_new_tokens {line.max_new_tokens} were given; give max_new_tokens"
         )
     return line
-
-
-@dataclass(frozen=True)
-class LineDefaults:
-    """The settings of a run, which a plain line may replace."""
-
-    recipe: Recipe
-    resolved: Recipe  # `recipe` for the model
-    chat: bool  # whether text goes through the chat template
-    max_new_tokens: int | None = None
-    stop: tuple[str, ...] = ()
-
-
-def to_plain_batch_line(
-    index: int,
-    name: str | int | None,
-    line: PlainLine,
-    model: ModelInfo | RemoteModelInfo,
-    defaults: LineDefaults,
-    *,
-    seed: int,
-) -> BatchLine:
-    """Return a plain line with its request, tokenized unless a server does it; `seed` is used if it has none."""
-    prompt: Any = line.as_prompt(chat=defaults.chat)
-    stop = defaults.stop if line.stop is None else tuple(line.stop)
-    if isinstance(model, RemoteModelInfo):
-        ids, text = split_remote_prompt(prompt)
-    else:
-        (ids,), text = tokenize_prompts(model, prompt), None
-        validate_prompts([ids], model.ids)
-        stops_per_prompt("batch", stop, 1, model)  # refuses stop strings without a tokenizer
-    (in_chat,) = prompts_in_chat(prompt)
-    recipe = defaults.resolved
-    if any(getattr(line, setting) is not None for setting in ("recipe", "length", "temperature", "top_p", "top_k")):
-        chosen = choose_recipe(line, ServerSettings(recipe=defaults.recipe))
-        recipe = resolve(chosen, model, in_chat=[in_chat])
-    cap = line.max_new_tokens or line.max_tokens or defaults.max_new_tokens
-    seed = line.seed if line.seed is not None else check_seed("batch", seed)
-    request = GenerationRequest(ids, seed, cap and min(cap, MAX_SLOTS), text, stop)
-    return BatchLine(index, name, (request,), (recipe,), is_chat=in_chat)
 
 
 def split_remote_prompt(prompt: Any) -> tuple[list[int], str | tuple[dict[str, str], ...] | None]:

@@ -22,7 +22,6 @@ from lastword.batch.answers import ANSWERED, FAILED, AnswerFile, Output
 from lastword.batch.lines import (
     BatchLine,
     Format,
-    LineDefaults,
     PlainLine,
     PlainOutput,
     RejectedLine,
@@ -31,9 +30,10 @@ from lastword.batch.lines import (
     parse_plain_line,
     rename_old_fields,
     reply_error,
-    to_plain_batch_line,
+    split_remote_prompt,
 )
 from lastword.batch.openai_format import OpenAIOutput, ServerBody, parse_request_line, to_batch_line
+from lastword.decoding.loop import stops_per_prompt
 from lastword.engines.base import Engine, GenerationRequest, RemoteModelInfo
 from lastword.engines.local import error_text
 from lastword.errors import LastwordError, PromptError, SettingError
@@ -49,11 +49,13 @@ from lastword.io.prompts import (
     suffix_of,
 )
 from lastword.io.schema import parse_json, read_json_object
-from lastword.prompts import has_chat_template
+from lastword.prompts import has_chat_template, prompts_in_chat, tokenize_prompts, validate_prompts
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.serve.request import ServerError
-from lastword.validation import MAX_SEED, check_choice, check_int, check_list, check_type, short_repr
+from lastword.serve.serving import choose_recipe
+from lastword.serve.settings import ServerSettings
+from lastword.validation import MAX_SEED, MAX_SLOTS, check_choice, check_int, check_list, check_type, short_repr
 from lastword.version import __version__
 
 MAX_FAILURES = 32  # in a row until the run stops, because the prompts are hardly the cause
@@ -205,8 +207,7 @@ class Batch:
                 output = OpenAIOutput(run_id, self.name, times=self.times)
             answers = AnswerFile(journal, output, self.count)
             before = answers.count()
-            defaults = LineDefaults(self.recipe, recipe, chat, self.max_new_tokens, self.stop)
-            work = _Run(self, engine, defaults, output, answers, progress)
+            work = _Run(self, engine, recipe, chat, answers, progress)
             try:
                 seconds = work.answer_all()
             finally:
@@ -374,16 +375,10 @@ class _Run:
     """The state of a batch while it is answered."""
 
     def __init__(
-        self,
-        batch: Batch,
-        engine: Engine,
-        defaults: LineDefaults,
-        output: Output,
-        answers: AnswerFile,
-        progress: Progress,
+        self, batch: Batch, engine: Engine, recipe: Recipe, chat: bool, answers: AnswerFile, progress: Progress
     ) -> None:
-        self.batch, self.engine, self.defaults = batch, engine, defaults
-        self.output, self.answers, self.progress = output, answers, progress
+        self.batch, self.engine, self.recipe, self.chat = batch, engine, recipe, chat  # the recipe for the model
+        self.answers, self.output, self.progress = answers, answers.output, progress
         self.done = self._before = answers.count(end=batch.total)
         self.failed = answers.count(FAILED, batch.total)
         self.num_tokens = 0
@@ -402,8 +397,8 @@ class _Run:
         failed_before = {*self.failures}
         for again in (False, True) if failed_before else (False,):
             chosen = (record for record in self._waiting() if (record.index in failed_before) == again)
-            requests, recipe = self._requests(chosen), self.defaults.resolved
-            for replies in self.engine.generate(requests, recipe, max_batch_size=self.batch.max_batch_size):
+            requests, rows = self._requests(chosen), self.batch.max_batch_size
+            for replies in self.engine.generate(requests, self.recipe, max_batch_size=rows):
                 self._take(replies, is_final=again and self.answers.count(ANSWERED) > 0)
             self._write()
         return perf_counter() - self._start if waiting else 0.0
@@ -433,7 +428,7 @@ class _Run:
         try:
             line = batch.parse(record)
             if isinstance(line, PlainLine):
-                return to_plain_batch_line(index, name, line, model, self.defaults, seed=seed)
+                return self._plain_line(index, name, line)
             max_answers = 1 if batch.output_format == "lines" else None
             return to_batch_line(index, name, line, model, batch.name, batch.recipe, seed=seed, max_answers=max_answers)
         except LastwordError as error:
@@ -442,6 +437,26 @@ class _Run:
         except Exception as error:  # tokenizers and chat templates may raise anything
             reason = f"the prompt could not be tokenized ({error_text(error)})"
         return RejectedLine(index, name, f"{record.where}: {reason}"[:MAX_REASON], request_error)
+
+    def _plain_line(self, index: int, name: str | int | None, line: PlainLine) -> BatchLine:
+        """Return a plain line with its request, tokenized unless a server does it."""
+        batch, model = self.batch, self.engine.model_info
+        prompt: Any = line.as_prompt(chat=self.chat)
+        stop = batch.stop if line.stop is None else tuple(line.stop)
+        if isinstance(model, RemoteModelInfo):
+            ids, text = split_remote_prompt(prompt)
+        else:
+            (ids,), text = tokenize_prompts(model, prompt), None
+            validate_prompts([ids], model.ids)
+            stops_per_prompt("batch", stop, 1, model)  # refuses stop strings without a tokenizer
+        (in_chat,) = prompts_in_chat(prompt)
+        recipe = self.recipe
+        if any(getattr(line, setting) is not None for setting in ("recipe", "length", "temperature", "top_p", "top_k")):
+            recipe = resolve(choose_recipe(line, ServerSettings(recipe=batch.recipe)), model, in_chat=[in_chat])
+        cap = line.max_new_tokens or line.max_tokens or batch.max_new_tokens
+        seed = line.seed if line.seed is not None else batch.seed + index
+        request = GenerationRequest(ids, seed, cap and min(cap, MAX_SLOTS), text, stop)
+        return BatchLine(index, name, (request,), (recipe,), is_chat=in_chat)
 
     def _take(self, replies: Sequence[Reply], *, is_final: bool) -> None:
         """Write the lines that these replies complete; unless `is_final`, hold failures back until the next answer."""
