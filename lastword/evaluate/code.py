@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import comb
 from typing import Any
+from unittest.mock import patch
 
 from lastword.sandbox.runner import run_programs
 
@@ -69,11 +70,8 @@ def isolated_code() -> Iterator[None]:
     def load(path: str, *arguments: Any, **settings: Any) -> Any:
         return CodeEval() if path == "code_eval" else original(path, *arguments, **settings)
 
-    evaluate.load = load
-    try:
+    with patch.object(evaluate, "load", load):
         yield
-    finally:
-        evaluate.load = original
 
 
 def needed_code(prompt: str, answer: str, entry_point: str) -> str:

@@ -16,7 +16,7 @@ import torch
 from lastword.api import Model, as_model
 from lastword.engines.base import TOO_LONG, GenerationRequest
 from lastword.engines.local import MIN_SLOTS, LocalEngine
-from lastword.errors import EngineError, ExtraError, SettingError, install_command
+from lastword.errors import EngineError, SettingError, import_extra
 from lastword.evaluate.records import Fields
 from lastword.evaluate.run import bos_token, encode_with_special_tokens
 from lastword.evaluate.tasks import Sample
@@ -25,14 +25,7 @@ from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.validation import check_int, checks_arguments
 
-try:
-    from lm_eval.api.model import LM
-except ImportError as error:
-    raise ExtraError(
-        "LastwordLM is a model of lm-evaluation-harness, which is not installed: " + install_command("eval")
-    ) from error
-
-
+LM: Any = import_extra("lm_eval.api.model", "eval", "LastwordLM").api.model.LM
 _LOG = logging.getLogger(__name__)
 
 

@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from unittest.mock import patch
 
 from lastword.errors import ExtraError, LastwordError, TaskError, install_command
 from lastword.evaluate.code import DREAM_VERSION, isolated_code, needed_code, run_tests
@@ -219,11 +220,8 @@ def local_dataset(source: Path | None) -> Iterator[None]:
             loaded.setdefault(split, next(iter(loaded.values())).select([]))
         return loaded
 
-    datasets.load_dataset = load
-    try:
+    with patch.object(datasets, "load_dataset", load):
         yield
-    finally:
-        datasets.load_dataset = original
 
 
 def dataset_files(source: Path, configuration: str | None) -> dict[str, Path]:
