@@ -80,7 +80,6 @@ class TaskOptions:
 
         for setting in plan.settings:
             presets.check_tasks(setting.tasks, split, setting.include_path)
-        check_folder(self.out)
         return Journal(self.out / f"{Path(plan.model).name}.{kind}.jsonl")
 
 
@@ -267,17 +266,15 @@ def tables(
     text = "\n\n".join(table.markdown() for table in made)
     files: dict[str, bytes | str] = {TABLES: TABLES_START + (text + "\n").encode()}
     files |= {f"{evaluation.file_name(table.title)}.csv": table.csv() for table in made}
-    present = [out / name for name in files if out is not None and (out / name).exists()]
-    if out is not None and present:
-        page = out / TABLES
-        if not (page.is_file() and page.read_bytes().startswith(TABLES_START)):
+    if out is not None:
+        page, present = out / TABLES, [name for name in files if (out / name).exists()]
+        if present and not (page.is_file() and page.read_bytes().startswith(TABLES_START)):
             reason = "exists and was not written by lastword tables"
-            raise SettingError(f"{present[0]} {reason}; move it away, or give another folder with --out")
+            raise SettingError(f"{out / present[0]} {reason}; move it away, or give another folder with --out")
+        for name, content in files.items():
+            write(out / name, content)
     if parquet is not None:
         write_parquet(answers, parquet)
-    for name, content in files.items():
-        if out is not None:
-            write(out / name, content)
     print_markdown(text)
     for path in filter(None, (out, parquet)):
         typer.echo(f"lastword: wrote {path}", err=True)
@@ -331,7 +328,6 @@ def bench(
     if table is not None:
         print_markdown(benchmark.to_markdown(read(table)))
         return
-    check_folder(out.parent)
     options.check_replaceable(out, "a record of lastword bench", read)
 
     def show(line: benchmark.BenchLine) -> None:
