@@ -85,7 +85,15 @@ def test_a_pattern_or_folder_without_prompts_is_rejected(tmp_path, shards, name)
         Batch(tmp_path / name, tmp_path / "a.jsonl", name="m")
 
 
-@pytest.mark.parametrize("name", ["data", "data/*.jsonl"])
-def test_answers_among_the_prompts_are_rejected(tmp_path, shards, name):
+@pytest.mark.parametrize("name", ["data", "data/*.jsonl", "data/[a-c]*.jsonl", "*/*.jsonl", "**/*.jsonl"])
+@pytest.mark.parametrize("out", ["answers.jsonl", "answers.parquet"])  # answers.parquet.jsonl is the journal
+def test_answers_among_the_prompts_are_rejected(tmp_path, shards, name, out):
     with pytest.raises(SettingError, match="would be one of the files of prompts"):
-        Batch(tmp_path / name, shards / "answers.jsonl", name="m")
+        Batch(tmp_path / name, shards / out, name="m")
+
+
+@pytest.mark.parametrize(
+    ("name", "out"), [("data/*.jsonl", "data/new/a.jsonl"), ("data/[!n]*.jsonl", "data/new.jsonl")]
+)
+def test_a_pattern_that_does_not_match_the_answers_is_accepted(tmp_path, shards, name, out):
+    assert Batch(tmp_path / name, tmp_path / out, name="m").count
