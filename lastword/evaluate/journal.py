@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import NoReturn
 
 from pydantic_core import from_json
 
-from lastword.errors import SettingError
 from lastword.evaluate.parquet import FIELDS, FOLDER_SUFFIX, SUFFIX, read_parquet
 from lastword.evaluate.records import BaseRecord, Drift, Identity, Record, from_line, identity, to_line
-from lastword.io.files import NEWLINE, JournalFile, os_error_reason, user_path
+from lastword.io.files import NEWLINE, JournalFile, file_errors, user_path
 from lastword.io.schema import read_bytes
 
 LINE_START = b'{"model":"'
@@ -100,15 +99,9 @@ def _read_file(path: Path) -> list[Record]:
     return [r for at, r in enumerate(records) if not last or last.get(identity(r), at) == at]
 
 
-@contextmanager
-def _read_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        raise SettingError(
-            f"{path} cannot be read as records ({os_error_reason(error)}); give a file or folder that "
-            "`lastword eval --out` wrote"
-        ) from error
+def _read_errors(path: Path) -> AbstractContextManager[None]:
+    """Return a context manager that raises SettingError if the file or folder cannot be read."""
+    return file_errors(f"{path} cannot be read as records", "give a file or folder that `lastword eval --out` wrote")
 
 
 def _parse_lines(content: bytes) -> list[Record]:

@@ -8,13 +8,14 @@ import os
 import shutil
 import stat
 import warnings
+import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO
 
-from lastword.errors import SettingError
+from lastword.errors import LastwordError, SettingError
 
 UNFINISHED = ".unfinished"
 NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)  # no newline translation on Windows
@@ -39,28 +40,33 @@ def os_error_reason(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
+@contextmanager
+def file_errors(problem: str, advice: str, kind: type[LastwordError] = SettingError) -> Iterator[None]:
+    """Raise `kind` with the problem, the reason and the advice if the block fails because of a file or its content."""
+    try:
+        yield
+    except (OSError, ValueError, EOFError, zlib.error) as error:
+        raise kind(f"{problem} ({os_error_reason(error)}); {advice}") from error
+
+
 def check_target(path: Path) -> None:
     """Create the file's folder if necessary; raise SettingError if the file cannot be written.
 
     Call this before the content is computed.
     """
-    try:
+    with file_errors(f"{path} cannot be written", "give another file"):
         if path.is_dir():
             raise SettingError(f"{path} is a folder; give the name of a file in it")
         path.parent.mkdir(parents=True, exist_ok=True)
         if not _is_written_in_place(path):
             _try_file_beside(path)
-    except (OSError, ValueError) as error:
-        raise SettingError(f"{path} cannot be written ({os_error_reason(error)}); give another file") from error
 
 
 def check_folder(path: Path) -> None:
     """Create a folder for output files if necessary; raise SettingError if no file can be written in it."""
-    try:
+    with file_errors(f"{path} is not a folder to write to", "give another"):
         path.mkdir(parents=True, exist_ok=True)
         _try_file_beside(path / "any")
-    except (OSError, ValueError) as error:
-        raise SettingError(f"{path} is not a folder to write to ({os_error_reason(error)}); give another") from error
 
 
 def write(path: Path, data: bytes | str) -> None:
@@ -123,12 +129,9 @@ def _replacement(path: Path) -> Iterator[BinaryIO]:
 
 
 def _rename(beside: Path, target: Path) -> None:
-    try:
+    # The target may be a mount point, or another user's file.
+    with file_errors(f"{target} cannot be replaced and is unchanged", f"the new content is in {beside}"):
         os.replace(beside, target)
-    except OSError as error:  # a mount point, or another user's file
-        raise SettingError(
-            f"{target} cannot be replaced ({os_error_reason(error)}) and is unchanged; the new content is in {beside}"
-        ) from error
 
 
 def _create_beside(target: Path) -> tuple[Path, int]:
@@ -204,12 +207,10 @@ class JournalFile:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Open and lock the file inside the context. Call `recover` before the first `append`."""
-        try:
+        with self._write_errors(self._remedy):
             if self.path.exists() and not self.path.is_file():  # opening a pipe may block forever
                 raise OSError("it is not a regular file")
             file = self.path.open("a+b", buffering=0)
-        except (OSError, ValueError) as error:
-            self._fail(error, self._remedy)
         with file:
             self._lock(file)
             self._file, self.is_open = file, True
@@ -225,31 +226,28 @@ class JournalFile:
         recognises it as the beginning of a line. If `read_line` rejects any other line with a ValueError,
         SettingError is raised, and the file is left unchanged.
         """
-        try:
-            with open(os.dup(self._file.fileno()), "rb") as reader:
-                reader.seek(0)
-                for number, line in enumerate(reader, 1):
-                    complete = line.endswith(NEWLINE)
-                    try:
-                        read_line(line.removesuffix(NEWLINE))
-                    except ValueError as error:
-                        if complete or not is_torn(line):
-                            raise SettingError(
-                                f"{self.path} contains something other than {self._kind} (line {number}: "
-                                f"{error}); it was left unchanged: move it away, or {self._remedy}"
-                            ) from error
-                        os.ftruncate(self._file.fileno(), reader.tell() - len(line))
-                    else:
-                        if not complete:
-                            self._file.write(NEWLINE)
-                            break
-            _sync_folder(self.path.parent)  # the file may be new
-        except OSError as error:
-            self._fail(error)
+        with self._write_errors(), open(os.dup(self._file.fileno()), "rb") as reader:
+            reader.seek(0)
+            for number, line in enumerate(reader, 1):
+                complete = line.endswith(NEWLINE)
+                try:
+                    read_line(line.removesuffix(NEWLINE))
+                except ValueError as error:
+                    if complete or not is_torn(line):
+                        raise SettingError(
+                            f"{self.path} contains something other than {self._kind} (line {number}: "
+                            f"{error}); it was left unchanged: move it away, or {self._remedy}"
+                        ) from error
+                    os.ftruncate(self._file.fileno(), reader.tell() - len(line))
+                else:
+                    if not complete:
+                        self._file.write(NEWLINE)
+                        break
+        _sync_folder(self.path.parent)  # the file may be new
 
     def append(self, lines: bytes) -> None:
         """Write lines and sync them to disk: all of them or, if the disk is full, none."""
-        try:
+        with self._write_errors():
             if not os.path.samestat(os.fstat(self._file.fileno()), self.path.stat()):
                 raise OSError("another file has replaced it")
             end = self._file.seek(0, os.SEEK_END)
@@ -261,14 +259,11 @@ class JournalFile:
                 with suppress(OSError):
                     os.ftruncate(self._file.fileno(), end)
                 raise
-        except OSError as error:
-            self._fail(error)
 
-    def _fail(self, error: Exception, remedy: str | None = None) -> NoReturn:
+    def _write_errors(self, advice: str | None = None) -> AbstractContextManager[None]:
+        """Return a context manager that raises SettingError if the file cannot be written."""
         default = "lines that were written before are kept: free space and give the same command again"
-        raise SettingError(
-            f"{self._kind} cannot be written to {self.path} ({os_error_reason(error)}); {remedy or default}"
-        ) from error
+        return file_errors(f"{self._kind} cannot be written to {self.path}", advice or default)
 
     def _lock(self, file: FileIO) -> None:
         try:

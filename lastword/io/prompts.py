@@ -5,10 +5,9 @@ from __future__ import annotations
 import glob
 import gzip
 import os
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import count, islice
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, Tag
 
 from lastword.errors import PromptError, import_extra
-from lastword.io.files import os_error_reason
+from lastword.io.files import file_errors
 from lastword.io.schema import IGNORE_EXTRA, LongText, Text, parse_json, validate
 from lastword.validation import MAX_COUNT, MAX_SLOTS, check_int, short_repr
 
@@ -111,7 +110,7 @@ class PromptRecord:
     index: int  # counted from 0; blank lines are not counted
     where: str  # "line 7" or "row 7"
     data: Any
-    error: str | None = None
+    error: str | None
 
 
 class PromptFile:
@@ -133,8 +132,8 @@ class PromptFile:
             self._check_unchanged()
             place = f" of {path}" if len(self.paths) > 1 else ""
             with _read_errors(path):
-                for record in _rows(path) if suffix_of(path) in PARQUET else _lines(path):
-                    yield replace(record, index=next(numbers), where=record.where + place)
+                for where, data, error in _rows(path) if suffix_of(path) in PARQUET else _lines(path):
+                    yield PromptRecord(next(numbers), where + place, data, error)
         self._check_unchanged()
 
     def digest(self) -> str:
@@ -179,7 +178,7 @@ def _files_of(path: Path) -> list[Path]:
     return files
 
 
-def _rows(path: Path) -> Iterator[PromptRecord]:
+def _rows(path: Path) -> Iterator[tuple[str, Any, None]]:
     rows = count(1)
     with import_pyarrow().parquet.ParquetFile(path) as file:
         names = file.schema_arrow.names
@@ -187,46 +186,40 @@ def _rows(path: Path) -> Iterator[PromptRecord]:
             raise ValueError(f"it has two columns of the name {short_repr(repeated[0])}")
         for batch in file.iter_batches(batch_size=ROWS_PER_BATCH):
             for row, number in zip(batch.to_pylist(), rows):
-                yield PromptRecord(0, f"row {number}", _without_nulls(row))
+                yield f"row {number}", _without_nulls(row), None
 
 
-def _lines(path: Path) -> Iterator[PromptRecord]:
+def _lines(path: Path) -> Iterator[tuple[str, Any, str | None]]:
     is_json = suffix_of(path) in JSON_LINES
     newline = "\n" if is_json else None  # None: any line end
     opened = gzip.open if path.suffix.lower() == GZIP else open
     with opened(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline=newline) as file:
         for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_LENGTH + 1), ""), 1):
             too_long = len(line) > MAX_LINE_LENGTH and not line.endswith("\n")
-            if line.strip(whitespace) or too_long:
-                where, error = f"line {number}", f"it has more than {MAX_LINE_LENGTH} characters"
-                yield PromptRecord(0, where, None, error) if too_long else _parse(where, line, is_json=is_json)
+            if too_long:
+                yield f"line {number}", None, f"it has more than {MAX_LINE_LENGTH} characters"
+            elif line.strip(whitespace):
+                yield f"line {number}", *_parse(line, is_json=is_json)
             while too_long and (part := file.readline(MAX_LINE_LENGTH)) and not part.endswith("\n"):
                 pass
 
 
-def _parse(where: str, line: str, *, is_json: bool) -> PromptRecord:
-    data, error = None, None
+def _parse(line: str, *, is_json: bool) -> tuple[Any, str | None]:
+    """Return the data of a line, and the reason if it is invalid."""
     try:
         content = line.removesuffix("\n").encode()
         data = parse_json(content) if is_json else {"prompt": content.decode()}
-        if b"\0" in content:
-            error = "it contains a NUL byte; is it a text file?"
+        return data, "it contains a NUL byte; is it a text file?" if b"\0" in content else None
     except UnicodeEncodeError:
-        error = "it is not UTF-8; save the file as UTF-8 text"
+        return None, "it is not UTF-8; save the file as UTF-8 text"
     except ValueError as reason:
-        error = f"it is not JSON ({reason})"
-    return PromptRecord(0, where, data, error)
+        return None, f"it is not JSON ({reason})"
 
 
-@contextmanager
-def _read_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError, EOFError, zlib.error) as error:
-        raise PromptError(
-            f"the prompts in {short_repr(str(path))} cannot be read ({os_error_reason(error)}); give a "
-            ".jsonl, .parquet or text file"
-        ) from error
+def _read_errors(path: Path) -> AbstractContextManager[None]:
+    """Return a context manager that raises PromptError if the file cannot be read."""
+    problem = f"the prompts in {short_repr(str(path))} cannot be read"
+    return file_errors(problem, "give a .jsonl, .parquet or text file", PromptError)
 
 
 def import_pyarrow() -> Any:
