@@ -8,18 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lastword.errors import SettingError, WrongTypeError
+from lastword.evaluate import tables
 from lastword.evaluate.journal import read_records
 from lastword.evaluate.records import Answer, Record
-from lastword.evaluate.tables import (
-    Cost,
-    latest,
-    paired_p,
-    recipe_title,
-    sample_key,
-    standard_error,
-    total_cost,
-    total_seconds,
-)
 from lastword.validation import is_list, short_repr
 
 Records = Sequence[Record] | Path | str
@@ -75,7 +66,7 @@ def compare(records_a: Records, records_b: Records) -> Comparison:
     folder. Samples that only one set has, or that the sets asked with different prompts, are left out and counted.
     """
     first, second = (_answers(name, given) for name, given in (("records_a", records_a), ("records_b", records_b)))
-    by_sample = [{sample_key(record): record for record in records} for records in (first, second)]
+    by_sample = [{tables.sample_key(record): record for record in records} for records in (first, second)]
     shared = [key for key in by_sample[0] if key in by_sample[1]]
     prompts = {key: {by_sample[0][key].prompt, by_sample[1][key].prompt} for key in shared}
     asked_alike = [key for key in shared if len(prompts[key] - {None}) < 2]  # published records have no digest
@@ -109,10 +100,10 @@ def _compared(
         len(pairs),
         (sum(a.score for a in first) / len(pairs), sum(b.score for b in second) / len(pairs)),
         sum(differences) / len(pairs),
-        standard_error(differences),
+        tables.standard_error(differences),
         sum(b and not a for a, b in zip(*correct)),
         sum(a and not b for a, b in zip(*correct)),
-        paired_p(*correct),
+        tables.paired_p(*correct),
         _cost_ratio(first, second, "forward_passes"),
         _cost_ratio(first, second, "tokens_computed"),
         _ratio(_seconds(second), _seconds(first)),
@@ -128,7 +119,7 @@ def _answers(name: str, given: Records) -> list[Answer]:
         raise WrongTypeError(
             f"compare({name}={short_repr(given)}) was given; give a list of records, or a file or folder of them"
         )
-    answers = latest(record for record in records if isinstance(record, Answer))
+    answers = tables.latest(record for record in records if isinstance(record, Answer))
     if not answers:
         raise SettingError(f"{name} has no answers; measure some with lastword eval")
     arms = dict.fromkeys(f"{record.model}, {record.recipe.label()}, seed {record.seed}" for record in answers)
@@ -142,17 +133,17 @@ def _answers(name: str, given: Records) -> list[Answer]:
 
 def _names(first: Answer, second: Answer) -> tuple[str, str]:
     """Return a name for each set: its recipe, and its model, dtype or seed if these differ."""
-    facts = [(recipe_title(r.recipe), r.model, r.dtype, f"seed {r.seed}", r.layout) for r in (first, second)]
+    facts = [(tables.recipe_title(r.recipe), r.model, r.dtype, f"seed {r.seed}", r.layout) for r in (first, second)]
     differing = [at for at in range(len(facts[0])) if facts[0][at] != facts[1][at]] or [0]
     return ", ".join(facts[0][at] for at in differing), ", ".join(facts[1][at] for at in differing)
 
 
-def _cost_ratio(first: Sequence[Answer], second: Sequence[Answer], cost: Cost) -> float | None:
-    return _ratio(total_cost(second, cost), total_cost(first, cost))
+def _cost_ratio(first: Sequence[Answer], second: Sequence[Answer], cost: tables.Cost) -> float | None:
+    return _ratio(tables.total_cost(second, cost), tables.total_cost(first, cost))
 
 
 def _seconds(records: Sequence[Answer]) -> float:
-    return math.nan if any(record.share_of_time is None for record in records) else total_seconds(records)
+    return math.nan if any(record.share_of_time is None for record in records) else tables.total_seconds(records)
 
 
 def _ratio(numerator: float, denominator: float) -> float | None:
