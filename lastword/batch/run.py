@@ -36,7 +36,7 @@ from lastword.batch.openai_format import OpenAIOutput, ServerBody, parse_request
 from lastword.decoding.loop import stops_per_prompt
 from lastword.engines.base import Engine, GenerationRequest, RemoteModelInfo
 from lastword.engines.local import error_text
-from lastword.errors import LastwordError, PromptError, SettingError
+from lastword.errors import LastwordError, PromptError, SettingError, WrongTypeError
 from lastword.io.files import JournalFile, check_folder, check_target, os_error_reason, replacing, write
 from lastword.io.prompts import (
     JSON_LINES,
@@ -55,7 +55,7 @@ from lastword.recipe.resolve import resolve
 from lastword.serve.request import ServerError
 from lastword.serve.serving import choose_recipe
 from lastword.serve.settings import ServerSettings
-from lastword.validation import MAX_SEED, MAX_SLOTS, check_choice, check_int, check_list, check_type, short_repr
+from lastword.validation import MAX_SEED, MAX_SLOTS, check_choice, check_int, is_list, short_repr
 from lastword.version import __version__
 
 MAX_FAILURES = 32  # in a row until the run stops, because the prompts are hardly the cause
@@ -144,11 +144,8 @@ class Batch:
         for option, count in {"limit": limit, "max_new_tokens": max_new_tokens}.items():
             if count is not None:
                 check_int("batch", option, count, minimum=1)
-        check_list("batch", "stop", stop, "a list of texts")
-        for text in stop:
-            check_type("batch", "stop", text, str, "a list of texts")
-            if not text:
-                raise SettingError(f"batch(stop={short_repr(stop)}) was given; leave the empty text out")
+        if not is_list(stop) or not all(isinstance(text, str) and text for text in stop):
+            raise WrongTypeError(f"batch(stop={short_repr(stop)}) was given; give a list of texts, none of them empty")
         check_choice("batch", "chat", chat, True, False, None)
         for option, value in {"in_order": in_order, "plain": plain, "times": times}.items():
             check_choice("batch", option, value, True, False)
