@@ -81,7 +81,8 @@ class ProcessWorkers:
         _check_workers("ProcessWorkers", source, workers, threads)
         self._gpus = _visible_gpus() if source.device in ("auto", "cuda") else []
         self.source, self.threads = source, threads or (None if self._gpus else 1)
-        self.num_workers = workers or len(self._gpus) or max(1, _num_cores() // (self.threads or 1))
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.num_workers = workers or len(self._gpus) or max(1, cores // (self.threads or 1))
         self._processes: dict[int, tuple[BaseProcess, Connection]] = {}
         self._threads = ThreadPoolExecutor(self.num_workers)  # each thread waits for messages of one process
 
@@ -280,7 +281,3 @@ def _visible_gpus() -> list[str]:
     names = os.environ.get("CUDA_VISIBLE_DEVICES")
     count = torch.cuda.device_count()
     return [name.strip() for name in names.split(",")][:count] if names else [str(n) for n in range(count)]
-
-
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
