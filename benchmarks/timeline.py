@@ -12,6 +12,7 @@ from typing import Any
 from typing_extensions import override
 
 import lastword
+from lastword.api import Finish
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.serve.engine import ServerEngine
@@ -70,7 +71,7 @@ def _details(answer: RequestFinished, arrived: float, passes: PassTimes) -> dict
     assert lengths is not None
     return {
         "predicted": round(lengths.mean.item(), 2),
-        "written": len(answer.generation.tokens) + (not answer.truncated),
+        "written": len(answer.generation.tokens) + (answer.generation.finish is Finish.ENDED),
         "began": passes.before(began),
         "ended": passes.before(began + answer.seconds_decoding),
     }

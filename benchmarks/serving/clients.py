@@ -51,12 +51,12 @@ async def send_to_engine(engine: ServerEngine, request: LoadRequest) -> ClientRe
             raise
         return ClientReply(request, "", 0, None, 0, 0, 0, time.monotonic() - start, first, 0.0, expired=True)
     assert answer is not None, "a request has no answer"
-    assert answer.text == "".join(texts), "the streamed text differs from the answer"
     generation = answer.generation
+    assert generation.text == "".join(texts), "the streamed text differs from the answer"
     return ClientReply(
         request,
-        answer.text,
-        answer.num_tokens if request.useful is None else request.useful,
+        generation.text,
+        len(generation.tokens) if request.useful is None else request.useful,
         float(generation.horizon) if generation.lengths is None else generation.lengths.mean.item(),
         generation.horizon,
         generation.cost.forward_passes,

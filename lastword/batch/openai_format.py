@@ -9,15 +9,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from lastword.api import Finish
 from lastword.batch.lines import BatchLine, RejectedLine, Reply, split_remote_prompt, total_cost, valid_unicode
 from lastword.engines.base import GenerationRequest, ModelInfo, RemoteModelInfo
 from lastword.errors import CapacityError, LastwordError, PromptError
 from lastword.io.schema import STRICT, Text, parse_json_object, validate
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
-from lastword.serve import protocol
-from lastword.serve.protocol import ChatRequest, CompletionRequest, from_validation_error
+from lastword.serve.protocol import (
+    ANSWER_BODIES,
+    AnswerBody,
+    AnswerDetails,
+    ChatRequest,
+    CompletionRequest,
+    from_validation_error,
+)
 from lastword.serve.request import InvalidRequestError, ServerError
 from lastword.serve.serving import (
     check_num_answers,
@@ -26,20 +31,12 @@ from lastword.serve.serving import (
     response_body,
     response_head,
     to_server_requests,
-    tokens_per_forward,
 )
 from lastword.serve.settings import ServerSettings
 from lastword.validation import MAX_SLOTS
 
-ServerBody = ChatRequest | CompletionRequest
-
 SETTINGS = ServerSettings()
-BODIES: dict[str, type[ChatRequest] | type[CompletionRequest]] = {
-    "/v1/chat/completions": ChatRequest,
-    "/v1/completions": CompletionRequest,
-}
 LINE_ID = re.compile(r"batch_req_([0-9a-f]{12})_([0-9]{1,12})")  # with the run id and the index
-ENDED, STOPPED = Finish.ENDED.name.lower(), Finish.STOPPED.name.lower()
 
 
 class RequestLine(BaseModel):
@@ -53,14 +50,14 @@ class RequestLine(BaseModel):
     body: dict[str, Any] | str  # an object, or its JSON text in a table
 
 
-def parse_request_line(data: object) -> ServerBody:
+def parse_request_line(data: object) -> AnswerBody:
     """Return the request of a line; raise PromptError, or InvalidRequestError if its body is invalid."""
     try:
         line = validate(RequestLine, data)
         body = line.body if isinstance(line.body, dict) else parse_json_object(line.body)
     except ValueError as error:
         raise PromptError(f"it is not a line of OpenAI's batch input ({error})") from error
-    kind = BODIES[line.url]
+    kind = ANSWER_BODIES[line.url]
     try:
         request = kind.model_validate(body)
     except ValidationError as error:
@@ -76,7 +73,7 @@ def parse_request_line(data: object) -> ServerBody:
 def to_batch_line(
     index: int,
     custom_id: str | int | None,
-    body: ServerBody,
+    body: AnswerBody,
     model: ModelInfo | RemoteModelInfo,
     name: str,
     recipe: Recipe,
@@ -114,7 +111,7 @@ def to_batch_line(
 
 
 def _remote_requests(
-    body: ServerBody, cap: int | None, model: RemoteModelInfo
+    body: AnswerBody, cap: int | None, model: RemoteModelInfo
 ) -> tuple[list[GenerationRequest], list[Recipe]]:
     """Return the requests and recipes of a line whose prompts a server will tokenize."""
     prompts: Any
@@ -191,28 +188,21 @@ class OpenAIOutput:
         return response_body(head, [valid_unicode(reply.text) for reply in replies], details, read, num_tokens)
 
 
-def _ended_by(reply: Reply, limit: int | None) -> protocol.EndedBy:
-    """Return what ended an answer whose request had a cap of `limit` tokens."""
-    if reply.details["finish"] == STOPPED:
-        return "stop"
-    if reply.details["finish"] == ENDED:
-        return "model"
-    return "cap" if limit is not None and (reply.details["length"] or 0) >= limit else "canvas"
-
-
-def _details(line: BatchLine, number: int, reply: Reply, *, times: bool) -> protocol.AnswerDetails:
-    expected = reply.details.get("expected_length")
+def _details(line: BatchLine, number: int, reply: Reply, *, times: bool) -> AnswerDetails:
+    request, details = line.requests[number], reply.details
+    expected = details.get("expected_length")
     forward_passes, tokens_computed = (count or 0 for count in total_cost(reply))
-    return protocol.AnswerDetails(
+    return AnswerDetails.of(
+        details["finish"],
+        details["length"] or 0,
+        request.max_new_tokens,
         predicted_length=None if expected is None else round(expected, 2),
         quantiles=None,
-        horizon=reply.details["horizon"],
+        horizon=details["horizon"],
         forward_passes=forward_passes,
         tokens_computed=tokens_computed,
-        tokens_per_forward=tokens_per_forward(reply.details["length"] or 0, forward_passes),
         seconds_queued=0.0,
-        seconds_decoding=reply.details["seconds"] if times else 0.0,
+        seconds_decoding=details["seconds"] if times else 0.0,
         recipe=line.recipes[number].label(),
-        seed=line.requests[number].seed,
-        ended_by=_ended_by(reply, line.requests[number].max_new_tokens),
+        seed=request.seed,
     )

@@ -65,6 +65,7 @@ class LocalBackend:
         from lastword.decoding.loop import decode
         from lastword.models.base import decode_text
         from lastword.prompts import prompts_in_chat, tokenize_prompts
+        from lastword.serve.serving import answer_details
         from lastword.viz.frames import BatchTrace
 
         model, limit, seed = self._model, self._options.max_new_tokens, self._options.seed
@@ -92,30 +93,14 @@ class LocalBackend:
         answer = build_generation(model, row, step.recipe, ids)
         prompt_text = decode_text(model.tokenizer, ids)
         self._last = replace(answer, frames=tuple(frames), prompt_text=prompt_text)
-        yield AnswerUpdate(answer.text or "", frames[-1], len(answer.tokens), _cost(answer, seed, limit))
+        cost = answer_details(answer, seed, limit, 0.0, answer.seconds).model_dump()
+        yield AnswerUpdate(answer.text or "", frames[-1], len(answer.tokens), cost)
 
     def replay(self, path: Path) -> Path:
         """Write an HTML page that replays the last answer, and return its path."""
         if self._last is None:
             raise SettingError("there is no answer to replay yet; write a message first")
         return self._last.replay(path)
-
-
-def _cost(answer: lastword.Generation, seed: int, limit: int | None) -> dict[str, Any]:
-    """Return the cost of an answer with the field names of the server's replies."""
-    forward_passes = answer.probe_cost.forward_passes + answer.cost.forward_passes
-    is_capped = limit is not None and len(answer.tokens) >= limit
-    ended_by = {"ENDED": "model", "STOPPED": "stop"}.get(answer.finish.name, "cap" if is_capped else "canvas")
-    return {
-        "predicted_length": None if answer.lengths is None else round(answer.lengths.mean.item(), 3),
-        "forward_passes": forward_passes,
-        "tokens_computed": answer.probe_cost.tokens_computed + answer.cost.tokens_computed,
-        "tokens_per_forward": round(len(answer.tokens) / forward_passes, 4),
-        "seconds_decoding": round(answer.seconds, 6),
-        "recipe": answer.recipe.label(),
-        "seed": seed,
-        "ended_by": ended_by,
-    }
 
 
 class ServerBackend:

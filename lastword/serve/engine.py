@@ -365,22 +365,16 @@ class DecodeWorker:
             self._metrics.overruns.inc()
 
     def _finish(self, active: ActiveRequest, row: FinishedRow, graph_fallbacks: int) -> None:
-        now, detokenizer, request = time.monotonic(), active.detokenizer, active.request
+        now, request = time.monotonic(), active.request
         started = active.started or now
         prompt = list(request.prompt_ids)
         generation = build_generation(self._model, row, request.recipe, prompt, graph_fallbacks=graph_fallbacks)
-        stop_reason = detokenizer.stop_reason
-        answer = RequestFinished(
-            generation,
-            detokenizer.text,
-            detokenizer.num_tokens,
-            stop_reason is None and generation.finish.name != "ENDED",
-            stop_reason,
-            started - active.arrived,
-            now - started,
-            active.trace.logprobs(detokenizer.num_tokens) if request.logprobs and active.trace else None,
-        )
-        if stop_reason is None:
+        # If masks are left, the answer ends before the first one, because no more text was streamed.
+        tokens = generation.tokens[: active.detokenizer.num_tokens]
+        generation = replace(generation, text=active.detokenizer.text, tokens=tokens)
+        logprobs = active.trace.logprobs(len(tokens)) if request.logprobs and active.trace else None
+        answer = RequestFinished(generation, started - active.arrived, now - started, logprobs)
+        if generation.stop_reason is None:
             self.estimator.observe_answer(request.recipe, active.predicted, active.prompt_tokens, row.cost)
         first_text = None if active.first_text is None else active.first_text - active.arrived
         self._metrics.count_answer(answer, active.predicted, first_text)

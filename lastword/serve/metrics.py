@@ -7,6 +7,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from lastword.api import Finish
 from lastword.serve.request import RequestFinished
 from lastword.serve.scheduler import EngineLoad, PredictedWork
 
@@ -71,8 +72,10 @@ class EngineMetrics:
 
     def count_answer(self, answer: RequestFinished, predicted: PredictedWork, first_text_seconds: float | None) -> None:
         """Count a finished answer; `first_text_seconds` is None if no text was emitted."""
-        cost, tokens = answer.generation.cost, answer.num_tokens
-        self._success.labels("length" if answer.truncated else "stop").inc()
+        generation = answer.generation
+        cost, tokens = generation.cost, len(generation.tokens)
+        is_complete = generation.finish in (Finish.ENDED, Finish.STOPPED)
+        self._success.labels("stop" if is_complete else "length").inc()
         self._tokens.inc(tokens)
         self._committed.inc(tokens)
         self._useful.inc(cost.tokens_computed)
@@ -82,7 +85,7 @@ class EngineMetrics:
         if first_text_seconds is not None:
             self._first_text.observe(first_text_seconds)
         self._predicted.observe(predicted.tokens)
-        self._length.observe(len(answer.generation.tokens) + (not answer.truncated))
+        self._length.observe(tokens + is_complete)
         self._rate.observe(tokens / max(1, cost.forward_passes))
 
 

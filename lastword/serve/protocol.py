@@ -260,11 +260,8 @@ class LengthsRequest(StrictModel):
 
 
 AnswerBody = ChatRequest | CompletionRequest
-BODIES: dict[str, type[AnswerBody | LengthsRequest]] = {
-    "/v1/chat/completions": ChatRequest,
-    "/v1/completions": CompletionRequest,
-    "/v1/lengths": LengthsRequest,
-}
+ANSWER_BODIES: dict[str, type[AnswerBody]] = {"/v1/chat/completions": ChatRequest, "/v1/completions": CompletionRequest}
+BODIES: dict[str, type[AnswerBody | LengthsRequest]] = {**ANSWER_BODIES, "/v1/lengths": LengthsRequest}
 
 FinishReason = Literal["stop", "length"]
 EndedBy = Literal["model", "stop", "cap", "canvas"]
@@ -310,6 +307,18 @@ class AnswerDetails(BaseModel):
     recipe: str
     seed: int | None
     ended_by: EndedBy | None
+
+    @classmethod
+    def of(cls, finish: str, tokens: int, cap: int | None, **fields: Any) -> AnswerDetails:
+        """Return the details of an answer of `tokens` tokens; `finish` is that of `Generation.to_data`."""
+        truncated_by = "canvas" if cap is None or tokens < cap else "cap"
+        fields["ended_by"] = {"ended": "model", "stopped": "stop"}.get(finish, truncated_by)
+        return cls(**fields, tokens_per_forward=tokens_per_forward(tokens, fields["forward_passes"]))
+
+
+def tokens_per_forward(tokens: int, passes: int) -> float:
+    """Return the rounded number of tokens per forward pass; 0 if there were none."""
+    return round(tokens / passes, 4) if passes else 0.0
 
 
 class AssistantMessage(BaseModel):

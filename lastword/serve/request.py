@@ -108,10 +108,6 @@ class RequestFinished:
     """The last event of an answer, with its text, cost and times."""
 
     generation: Generation
-    text: str  # cut before the stop string
-    num_tokens: int  # in `text`
-    truncated: bool  # whether a cap or a full canvas cut the answer
-    stop_reason: str | None  # the stop string that ended the text
     seconds_queued: float
     seconds_decoding: float
     logprobs: list[tuple[str, float | None]] | None = None  # of each token: its text and log-probability

@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import accumulate, groupby, takewhile
 from typing import Any, Protocol, TypeVar
 
+from lastword.api import Generation
 from lastword.decoding.step import max_slots
 from lastword.engines.base import compute_dtype, environment
 from lastword.errors import LastwordError, SettingError
@@ -28,7 +29,14 @@ from lastword.recipe.resolve import resolve
 from lastword.recipe.text import from_data, to_text
 from lastword.serve import protocol
 from lastword.serve.engine import ServerEngine
-from lastword.serve.protocol import AnswerBody, ChatRequest, CompletionRequest, LengthsRequest
+from lastword.serve.protocol import (
+    AnswerBody,
+    AnswerDetails,
+    ChatRequest,
+    CompletionRequest,
+    LengthsRequest,
+    tokens_per_forward,
+)
 from lastword.serve.request import InvalidRequestError, RequestEvent, RequestFinished, ServerError, ServerRequest
 from lastword.serve.settings import ServerSettings
 from lastword.survival.distribution import LengthDistribution
@@ -317,10 +325,10 @@ class ResponseBuilder:
 
     def response(self, answers: Sequence[RequestFinished]) -> dict[str, Any]:
         """Return the whole response or, of a stream, the last chunk: usage and details without choices."""
-        written = sum(answer.num_tokens for answer in answers)
+        written = sum(len(answer.generation.tokens) for answer in answers)
         read = sum(len(request.prompt_ids) for request in self._requests[:: self._body.n or 1])
-        details = [answer_details(*pair) for pair in zip(self._requests, answers)]
-        texts = [] if self._body.stream else [answer.text for answer in answers]
+        details = [self._details(index, answer) for index, answer in enumerate(answers)]
+        texts = [] if self._body.stream else [answer.generation.text or "" for answer in answers]
         body = response_body(self._head, texts, details, read, written)
         for choice, answer in zip(body["choices"], answers):
             choice["logprobs"] = self._logprobs(answer)
@@ -335,10 +343,15 @@ class ResponseBuilder:
             return self._chunk(index, event)
         if isinstance(event, Frame):
             return self._frame_chunk(index, event)
-        ending = _ending(answer_details(self._requests[index], event)) | {"logprobs": self._logprobs(event)}
+        ending = _ending(self._details(index, event)) | {"logprobs": self._logprobs(event)}
         if not self._body.diffusing:
             return self._chunk(index, None, **ending)
-        return self._chunk(index, event.text, **ending) | _diffusion_meta(event.text, 1.0)
+        text = event.generation.text or ""
+        return self._chunk(index, text, **ending) | _diffusion_meta(text, 1.0)
+
+    def _details(self, index: int, answer: RequestFinished) -> AnswerDetails:
+        request, seconds = self._requests[index], (answer.seconds_queued, answer.seconds_decoding)
+        return answer_details(answer.generation, request.seed, request.max_new_tokens, *seconds)
 
     def _logprobs(self, answer: RequestFinished) -> dict[str, Any] | None:
         """Return the log-probabilities of all tokens in OpenAI's format, or None if they were not requested."""
@@ -392,11 +405,7 @@ def response_head(is_chat: bool, unique: str, name: str) -> dict[str, Any]:
 
 
 def response_body(
-    head: dict[str, Any],
-    texts: Sequence[str],
-    details: Sequence[protocol.AnswerDetails],
-    prompt_tokens: int,
-    num_tokens: int,
+    head: dict[str, Any], texts: Sequence[str], details: Sequence[AnswerDetails], prompt_tokens: int, num_tokens: int
 ) -> dict[str, Any]:
     """Return a response with a choice per text, and the usage and details of all answers together."""
     choices = []
@@ -410,7 +419,7 @@ def response_body(
     return {**head, "choices": choices, "usage": usage, "lastword": combined_details(details, num_tokens).model_dump()}
 
 
-def _ending(details: protocol.AnswerDetails) -> dict[str, Any]:
+def _ending(details: AnswerDetails) -> dict[str, Any]:
     """Return the finish reason and the details of a choice; a truncated answer has the reason `length`."""
     reason: protocol.FinishReason = "stop" if details.ended_by in ("model", "stop") else "length"
     return {"finish_reason": reason, "lastword": details.model_dump()}
@@ -429,38 +438,32 @@ def _prediction(lengths: LengthDistribution | None, horizon: int) -> dict[str, A
     }
 
 
-def answer_details(request: ServerRequest, answer: RequestFinished) -> protocol.AnswerDetails:
-    """Return the predicted length and the cost of an answer, and how it ended."""
-    generation, cap = answer.generation, request.max_new_tokens
-    ended_by: protocol.EndedBy = "canvas"
-    if answer.stop_reason is not None:
-        ended_by = "stop"
-    elif not answer.truncated:
-        ended_by = "model"
-    elif cap is not None and answer.num_tokens >= cap:
-        ended_by = "cap"
-    passes = generation.probe_cost.forward_passes + generation.cost.forward_passes
-    return protocol.AnswerDetails(
-        **_prediction(generation.lengths, generation.horizon),
-        forward_passes=passes,
-        tokens_computed=generation.probe_cost.tokens_computed + generation.cost.tokens_computed,
-        tokens_per_forward=tokens_per_forward(answer.num_tokens, passes),
-        seconds_queued=round(answer.seconds_queued, 6),
-        seconds_decoding=round(answer.seconds_decoding, 6),
-        recipe=generation.recipe.label(),
-        seed=request.seed,
-        ended_by=ended_by,
+def answer_details(
+    answer: Generation, seed: int, cap: int | None, seconds_queued: float, seconds_decoding: float
+) -> AnswerDetails:
+    """Return the predicted length and the cost of an answer with a cap of `cap` tokens, and how it ended."""
+    return AnswerDetails.of(
+        answer.finish.name.lower(),
+        len(answer.tokens),
+        cap,
+        **_prediction(answer.lengths, answer.horizon),
+        forward_passes=answer.probe_cost.forward_passes + answer.cost.forward_passes,
+        tokens_computed=answer.probe_cost.tokens_computed + answer.cost.tokens_computed,
+        seconds_queued=round(seconds_queued, 6),
+        seconds_decoding=round(seconds_decoding, 6),
+        recipe=answer.recipe.label(),
+        seed=seed,
     )
 
 
-def combined_details(details: Sequence[protocol.AnswerDetails], num_tokens: int) -> protocol.AnswerDetails:
+def combined_details(details: Sequence[AnswerDetails], num_tokens: int) -> AnswerDetails:
     """Combine the details of several answers, which have `num_tokens` tokens in total."""
     first = details[0]
     if len(details) == 1:
         return first
     means = [answer.predicted_length for answer in details if answer.predicted_length is not None]
     passes = sum(answer.forward_passes for answer in details)
-    return protocol.AnswerDetails(
+    return AnswerDetails(
         predicted_length=round(sum(means), 3) if len(means) == len(details) else None,
         quantiles=None,
         horizon=sum(answer.horizon for answer in details),
@@ -473,11 +476,6 @@ def combined_details(details: Sequence[protocol.AnswerDetails], num_tokens: int)
         seed=first.seed,
         ended_by=first.ended_by if len({answer.ended_by for answer in details}) == 1 else None,
     )
-
-
-def tokens_per_forward(tokens: int, passes: int) -> float:
-    """Return the rounded number of tokens per forward pass; 0 if there were none."""
-    return round(tokens / passes, 4) if passes else 0.0
 
 
 def render_canvas(frame: Frame, model: MaskPredictor) -> tuple[str, float]:

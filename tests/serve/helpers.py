@@ -96,8 +96,8 @@ async def outcome(stream):
         texts, answer = await read(stream)
     except Exception as error:
         return error.code if isinstance(error, ServerError) else type(error).__name__
-    assert "".join(texts) == answer.text
-    return answer.text
+    assert "".join(texts) == answer.generation.text
+    return answer.generation.text
 
 
 async def frames_of(stream):

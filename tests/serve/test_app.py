@@ -11,6 +11,7 @@ import torch
 from pydantic import ValidationError
 
 import lastword
+from lastword.api import Finish
 from lastword.errors import NumericError, PromptError, SettingError
 from lastword.policies.length.policy import Plan
 from lastword.serve import app as app_module
@@ -65,12 +66,16 @@ def events(response):
 @pytest.fixture(scope="module")
 def answer(toy):
     generation = lastword.generate(toy, "abc", length="fixed:5")
-    return RequestFinished(generation, "defgh", 5, True, None, 0.5, 0.25)
+    return RequestFinished(generation, 0.5, 0.25)
+
+
+def with_generation(answer, **fields):
+    return replace(answer, generation=replace(answer.generation, **fields))
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_half_of_a_surrogate_pair_is_replaced(toy, answer, stream):
-    engine = Scripted(toy, [PLANNED, replace(answer, text="half \ud83d")])
+    engine = Scripted(toy, [PLANNED, with_generation(answer, text="half \ud83d")])
     (response,) = ask(engine, ("POST", COMPLETE, {**ASK, "stream": stream}))
     assert response.status_code == 200
     if not stream:
@@ -149,15 +154,16 @@ def test_a_silent_stream_has_comments(toy, answer, monkeypatch):
 
 def test_a_truncated_text_never_has_the_reason_stop(toy, answer):
     def ended(**fields):
-        engine = Scripted(toy, [PLANNED, replace(answer, **fields)])
+        engine = Scripted(toy, [PLANNED, with_generation(answer, **fields)])
         (response,) = ask(engine, ("POST", COMPLETE, {**ASK, "max_tokens": 5}))
         (choice,) = response.json()["choices"]
         return choice["finish_reason"], choice["lastword"]["ended_by"]
 
-    assert ended(truncated=True) == ("length", "cap")
-    assert ended(truncated=True, num_tokens=4) == ("length", "canvas")
-    assert ended(truncated=False) == ("stop", "model")
-    assert ended(truncated=False, stop_reason="ij") == ("stop", "stop")
+    assert ended() == ("length", "cap")
+    assert ended(tokens=[0] * 4) == ("length", "canvas")
+    assert ended(finish=Finish.MASKS_LEFT, tokens=[0] * 4) == ("length", "canvas")
+    assert ended(finish=Finish.ENDED) == ("stop", "model")
+    assert ended(finish=Finish.STOPPED, stop_reason="ij") == ("stop", "stop")
 
 
 KEYED = [

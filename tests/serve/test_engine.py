@@ -105,12 +105,13 @@ def test_an_answer_has_its_own_prompt_cost_and_end():
     for request, answer in zip(requests, run(decode())):
         expected = lastword.generate(TOY, list(request.prompt_ids), recipe=request.recipe, seed=request.seed)
         assert tuple(answer.generation.prompt) == request.prompt_ids
-        assert answer.stop_reason is None or answer.stop_reason in request.stop
-        assert answer.num_tokens == len(answer.text)  # one letter per token
-        if request.max_new_tokens is None and answer.stop_reason is None:
-            assert answer.generation.canvas == expected.canvas
-            assert answer.generation.cost == expected.cost
-            assert answer.truncated == (expected.finish is not lastword.api.Finish.ENDED)
+        generation = answer.generation
+        assert generation.stop_reason is None or generation.stop_reason in request.stop
+        assert len(generation.tokens) == len(generation.text)  # one letter per token
+        if request.max_new_tokens is None and generation.stop_reason is None:
+            assert generation.canvas == expected.canvas
+            assert generation.cost == expected.cost
+            assert generation.finish is expected.finish
 
 
 def test_a_cancelled_request_frees_its_row_between_two_passes():
@@ -210,7 +211,7 @@ def test_a_full_queue_refuses_all_answers_of_a_request_or_none():
             assert refused.value.kind.retry_after >= 1
             assert engine.num_unfinished == 3
             last = engine.submit([request_of("m", FULL)])
-            return [answer.text for answer in await accepted.answers()], await outcome(last)
+            return [answer.generation.text for answer in await accepted.answers()], await outcome(last)
 
     assert run(decode()) == (solo([ABC] * 3), alone(TOY, request_of("m", FULL)))
 
@@ -376,7 +377,7 @@ def test_the_batch_never_grows_when_memory_runs_out():
             stream = engine.submit([ABC] * 4)
             await until(lambda: engine._worker.num_running == 4)
             engine._worker.max_batch_size, model.rows = 1, 2
-            texts = [answer.text for answer in await stream.answers()]
+            texts = [answer.generation.text for answer in await stream.answers()]
             return texts, engine._worker.max_batch_size
 
     assert run(decode()) == (solo([ABC] * 4), 1)
@@ -418,7 +419,7 @@ def test_unread_streams_hold_no_row_and_do_not_grow():
             await until(lambda: engine.num_unfinished == 0)
             await asyncio.sleep(0.01)
             unread = list(stream._unread.values())
-            return unread, [answer.text for answer in await stream.answers()]
+            return unread, [answer.generation.text for answer in await stream.answers()]
 
     unread, texts = run(decode())
     assert texts == solo(requests)
