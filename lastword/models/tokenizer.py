@@ -7,8 +7,6 @@ tokenizer is built as in Qwen2. `encode` adds no special tokens; callers and cha
 from __future__ import annotations
 
 import copy
-import json
-import math
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,7 +40,6 @@ _QWEN2_PIECES = (
 )
 
 LONG_TEXT = 10_000  # characters
-MAX_NFC_RATIO = 4  # bytes before and after NFC, rounded up: at most 7 become 2
 MARK = "\ue000"  # a character that Unicode leaves undefined
 
 # Limits of a chat template, which is code from a checkpoint.
@@ -133,30 +130,6 @@ class Tokenizer:
                 f"{text!r:.80} cannot be encoded, only a str of whole Unicode characters can; "
                 "convert it, and replace lone surrogates (\\ud800 to \\udfff)"
             ) from error
-
-    def min_tokens(self, text: str) -> int:
-        """Return a lower bound of the number of tokens of a text, without encoding it."""
-        return math.ceil(len(text.encode(errors="surrogatepass")) / self._max_token_bytes)
-
-    @cached_property
-    def _max_token_bytes(self) -> float:
-        """The largest number of bytes of text per token; infinite if the tokenizer may drop text."""
-        settings = json.loads(self.core.to_str())
-        model, added = settings["model"], settings["added_tokens"]
-        pieces = settings["pre_tokenizer"] or {}
-        steps = pieces.get("pretokenizers", [pieces])
-        keeps_text = (
-            model["type"] == "BPE"
-            and model["vocab"].keys() >= {*pre_tokenizers.ByteLevel.alphabet()}
-            and not (model["continuing_subword_prefix"] or model["end_of_word_suffix"])
-            and {"ByteLevel"} <= {step.get("type") for step in steps} <= {"ByteLevel", "Digits", "Split"}
-            and not any(step.get("behavior") == "Removed" for step in steps)
-            and settings["normalizer"] in (None, {"type": "NFC"})
-            and not any(token["lstrip"] or token["rstrip"] for token in added)  # such a token takes spaces with it
-        )
-        ratio = MAX_NFC_RATIO if settings["normalizer"] else 1
-        longest = max([*map(len, model["vocab"]), *(len(token["content"].encode()) for token in added)])
-        return longest * ratio if keeps_text else math.inf
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """Return the text of ids; ids without a token, such as spare rows of the embedding, are skipped."""

@@ -8,10 +8,11 @@ import secrets
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from itertools import accumulate, groupby, takewhile
+from threading import Lock
 from typing import Any, Protocol, TypeVar
 
 from lastword.api import Generation
@@ -19,7 +20,7 @@ from lastword.decoding.step import max_slots
 from lastword.engines.base import compute_dtype, environment
 from lastword.errors import LastwordError, SettingError
 from lastword.models.base import MaskPredictor
-from lastword.models.tokenizer import LONG_TEXT, Tokenizer
+from lastword.models.tokenizer import LONG_TEXT
 from lastword.models.weights import fingerprint
 from lastword.policies.length.policy import Plan
 from lastword.policies.length.wrappers import combined_traits
@@ -58,21 +59,26 @@ class TokenizerPool:
 
     def __init__(self) -> None:
         self._threads = [ThreadPoolExecutor(1, "lastword-tokenizer") for _ in range(2)]
-        self._pending = [0, 0]  # characters
+        self._pending, self._lock = [0, 0], Lock()  # characters that wait for each thread
 
     async def run(self, function: Callable[..., Result], body: AnswerBody | LengthsRequest, *arguments: Any) -> Result:
         """Return the result of a function of a body; raise ServerError if too much text waits already."""
         prompts = getattr(body, "prompt", None) or [turn.content for turn in getattr(body, "messages", None) or ()]
         size = sum(map(len, prompts)) + 100 * len(prompts)
         thread = int(size > LONG_TEXT)
-        if self._pending[thread] and self._pending[thread] + size > MAX_PENDING_TEXT:
-            raise ServerError("too much text waits to be tokenized; try again in a second", "overloaded", retry_after=1)
-        self._pending[thread] += size
-        try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads[thread], function, body, *arguments)
-        finally:
-            self._pending[thread] -= size
+        with self._lock:
+            if self._pending[thread] and self._pending[thread] + size > MAX_PENDING_TEXT:
+                message = "too much text waits to be tokenized; try again in a second"
+                raise ServerError(message, "overloaded", retry_after=1)
+            self._pending[thread] += size
+
+        def release(job: Future[Result]) -> None:
+            with self._lock:
+                self._pending[thread] -= size
+
+        job = self._threads[thread].submit(function, body, *arguments)
+        job.add_done_callback(release)  # the text of a cancelled request counts until its job has ended
+        return await asyncio.wrap_future(job)
 
 
 class ModelService:
@@ -86,6 +92,8 @@ class ModelService:
             message = f"the recipe of the server has {horizon} slots, and {allowed} are allowed"
             raise SettingError(f"{message}; give a shorter length, or a larger --max-horizon")
         self._tokenizer_pool = TokenizerPool()
+        # Text with a special token needs a copy of the tokenizer, which takes up to a second to make.
+        engine.tokenizer.encode(getattr(engine.tokenizer, "eos", None) or "")
         self._recipe = resolve(recipe, self._model, available_slots=allowed)  # raises if the model cannot run it
 
     async def answer(self, body: AnswerBody) -> AsyncGenerator[dict[str, Any], None]:
@@ -269,27 +277,15 @@ def tokenize(
     field = "messages" if getattr(body, "messages", None) else "prompt"
     given: Any = getattr(body, field)
     prompts = [_conversation(given, model)] if field == "messages" else given
-    tokenizer = model.tokenizer
     with errors_of_field(field):
-        if isinstance(tokenizer, Tokenizer):
-            texts = [tokenizer.render(prompt) for prompt in prompts] if field == "messages" else prompts
-            bounds = [tokenizer.min_tokens(text) if isinstance(text, str) else len(text) for text in texts]
-            _check_prompt_tokens(bounds, "at least ", field, model, settings)
         token_ids = tokenize_prompts(model, prompts)
-        _check_prompt_tokens([len(prompt_ids) for prompt_ids in token_ids], "", field, model, settings)
+        limit = min(settings.max_prompt_tokens or model.max_seq_len, model.max_seq_len - 1)
+        for number, prompt_ids in enumerate(token_ids):
+            if len(prompt_ids) > limit:
+                message = f"prompt {number} has {len(prompt_ids)} tokens; at most {limit} are allowed"
+                raise InvalidRequestError(message, field, "context_length_exceeded")
         validate_prompts(token_ids, model.ids)
     return [tuple(prompt_ids) for prompt_ids in token_ids], prompts_in_chat(prompts)
-
-
-def _check_prompt_tokens(
-    counts: Sequence[int], bound: str, field: str, model: MaskPredictor, settings: ServerSettings
-) -> None:
-    """Raise InvalidRequestError if a prompt has too many tokens."""
-    limit = min(settings.max_prompt_tokens or model.max_seq_len, model.max_seq_len - 1)
-    for number, count in enumerate(counts):
-        if count > limit:
-            message = f"prompt {number} has {bound}{count} tokens; at most {limit} are allowed"
-            raise InvalidRequestError(message, field, "context_length_exceeded")
 
 
 def _conversation(messages: list[protocol.ChatTurn], model: MaskPredictor) -> list[dict[str, Any]]:

@@ -7,14 +7,12 @@ import pickle
 import random
 import threading
 import time
-import unicodedata
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tokenizers
 import torch
-from hypothesis import HealthCheck, given, settings, strategies
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors, trainers
 
 import lastword
@@ -538,57 +536,6 @@ def test_two_lists_that_disagree_are_refused(tmp_path: Path) -> None:
     write_json(tmp_path / "added_tokens.json", {"<|mask|>": FIRST_ADDED})
     with pytest.raises(CheckpointError, match="is stated to be id"):
         load(write_dream(tmp_path))
-
-
-# U+1FBE and U+212A are singletons: NFC makes them shorter even without a mark after them.
-COMPOSED = ["\u1fbe\u0308\u0301", "\u212a", "\u1112\u1161\u11ab", "e\u0301", "\u2126\u0313\u0301\u0345"]
-
-PARTS = [*COMPOSED, *DREAM_ADDED, *LLADA_SPECIAL, "  ", "\n\n", "12", " a", "'s", "\N{WOMAN}", "\x00"]
-
-
-@pytest.mark.parametrize("write", [write_dream, write_llada])
-@given(parts=strategies.lists(strategies.sampled_from(PARTS) | strategies.text(max_size=5), max_size=50))
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_text_has_fewer_tokens_than_the_lower_bound(tmp_path: Path, write: Any, parts: list[str]) -> None:
-    tokenizer = load(write(tmp_path))
-    text = "".join(parts)
-    assert tokenizer.min_tokens(text) <= len(tokenizer.encode(text))
-
-
-@pytest.mark.parametrize("composed", COMPOSED)
-def test_the_lower_bound_holds_for_text_that_is_composed(dream: Tokenizer, composed: str) -> None:
-    """With a token for the composed character, which is the longest one."""
-    composite = unicodedata.normalize("NFC", composed)
-    dream.core.add_tokens([AddedToken(composite * 40, normalized=True)])
-    assert len(dream.encode(composed * 4000)) == 100
-    assert 25 <= dream.min_tokens(composed * 4000) <= 100
-
-
-def test_the_lower_bound_is_exact_for_the_longest_token(llada: Tokenizer) -> None:
-    longest = max(LLADA_SPECIAL, key=len)
-    ids = llada.encode_with_special_tokens(longest * 20 + "a")
-    assert llada.min_tokens(longest * 20 + "a") == len(ids) == 21
-    assert llada.min_tokens(longest) <= len(llada.encode(longest))
-
-
-@pytest.mark.parametrize("change", [
-    {"normalizer": {"type": "Strip", "strip_left": True, "strip_right": True}},
-    {"pre_tokenizer": None},
-    {"pre_tokenizer": {"type": "WhitespaceSplit"}},
-    {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [
-        {"type": "Split", "pattern": {"Regex": " +"}, "behavior": "Removed", "invert": False},
-        {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
-    ]}},
-    {"added_tokens": [{
-        "id": 0, "content": "!", "single_word": False, "lstrip": False, "rstrip": True, "normalized": False,
-        "special": True,
-    }]},
-])  # fmt: skip
-def test_a_tokenizer_that_may_drop_text_has_no_lower_bound(llada: Tokenizer, change: dict[str, Any]) -> None:
-    assert llada.min_tokens("a" * 100_000) > 0
-    changed = json.loads(llada.core.to_str()) | change
-    tokenizer = Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(changed)))
-    assert tokenizer.min_tokens("a" * 100_000) == 0
 
 
 @pytest.mark.parametrize("unit", ["it's 12 ", "é", "\n \n"])

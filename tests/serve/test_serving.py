@@ -8,7 +8,6 @@ import json
 import re
 import threading
 import time
-from typing import ClassVar
 
 import pytest
 from pydantic import ValidationError
@@ -16,18 +15,18 @@ from pydantic import ValidationError
 import lastword
 from lastword.decoding.sampling import Sampling
 from lastword.errors import SettingError
-from lastword.models.tokenizer import Tokenizer
 from lastword.policies.length.wrappers import combined_traits
 from lastword.prompts import tokenize_prompts
 from lastword.recipe.registry import DEFAULT_RECIPE
 from lastword.serve import serving
 from lastword.serve.app import SERVER_RECIPE, create_server, render_page
+from lastword.serve.engine import ServerEngine
 from lastword.serve.protocol import ChatRequest, CompletionRequest, LengthsRequest
 from lastword.serve.request import InvalidRequestError, ServerError
-from lastword.serve.serving import MASK_SHADE, TokenizerPool, render_canvas, to_server_requests, tokenize
+from lastword.serve.serving import MASK_SHADE, ModelService, TokenizerPool, render_canvas, to_server_requests, tokenize
 from lastword.serve.settings import ServerSettings
 from lastword.viz.frames import Frame
-from tests.serve.helpers import run
+from tests.serve.helpers import run, until
 
 TURNS = [("developer", "Be brief."), ("user", "Solve.")]
 FAST = lastword.Recipe.named("fast")
@@ -203,24 +202,6 @@ def test_a_canvas_is_rendered_with_a_shade_per_mask_up_to_its_end(toy):
 # ---- tokenizing ----
 
 
-class CountingTokenizer(Tokenizer):
-    """A tokenizer that remembers which texts were encoded."""
-
-    texts: ClassVar[list[str]] = []
-
-    def encode(self, text):
-        self.texts.append(text)
-        return super().encode(text)
-
-
-@pytest.fixture
-def counting(instruct, monkeypatch):
-    monkeypatch.setattr(CountingTokenizer, "texts", [])
-    model, tokenizer = copy.copy(instruct), instruct.tokenizer
-    model.tokenizer = CountingTokenizer(tokenizer.core, tokenizer.bos, tokenizer.eos, tokenizer.chat_template)
-    return model
-
-
 TOO_LONG = "lastword " * 3000
 TOO_LONG_BODIES = [
     ("prompt", CompletionRequest, {"prompt": TOO_LONG}),
@@ -233,32 +214,26 @@ TOO_LONG_BODIES = [
 
 
 @pytest.mark.parametrize(("field", "kind", "fields"), TOO_LONG_BODIES)
-def test_text_that_is_too_long_for_any_prompt_is_not_tokenized(counting, field, kind, fields):
-    with pytest.raises(InvalidRequestError, match=r"at least \d+ tokens; at most 1023 are allowed") as refused:
-        tokenize(kind.model_validate({"model": "x", **fields}), counting, ServerSettings())
+def test_text_that_is_too_long_for_any_prompt_is_refused(instruct, field, kind, fields):
+    with pytest.raises(InvalidRequestError, match=r"prompt \d has \d+ tokens; at most 1023 are allowed") as refused:
+        tokenize(kind.model_validate({"model": "x", **fields}), instruct, ServerSettings())
     assert (refused.value.code, refused.value.param) == ("context_length_exceeded", field)
-    assert counting.tokenizer.texts == []
 
 
 @pytest.mark.parametrize("limit", [1, 20, 1023])
-def test_the_longest_prompt_is_accepted_and_a_longer_one_is_not(counting, limit):
+def test_the_longest_prompt_is_accepted_and_a_longer_one_is_not(instruct, limit):
     def tokenize_text(text):
         body = CompletionRequest.model_validate({"model": "x", "prompt": text})
-        return tokenize(body, counting, ServerSettings(max_prompt_tokens=limit))[0][0]
+        return tokenize(body, instruct, ServerSettings(max_prompt_tokens=limit))[0][0]
 
-    longest = max(counting.tokenizer.core.get_vocab(), key=len)  # a special token, which text cannot contain
     assert tokenize_text("a " * (limit // 2) + "a" * (limit % 2))
-    with pytest.raises(InvalidRequestError, match=f"at least {limit + 1} tokens"):
-        tokenize_text("a" * (len(longest) * limit + 1))
-    with pytest.raises(InvalidRequestError, match=r"prompt 0 has \d+ tokens"):
-        tokenize_text("a" * len(longest) * limit)
     with pytest.raises(InvalidRequestError, match=f"prompt 0 has {limit + 1} tokens"):
         tokenize_text("a " * limit + "a")
 
 
 def test_a_list_of_too_many_ids_is_refused_before_they_are_checked(instruct):
     body = CompletionRequest.model_validate({"model": "x", "prompt": [instruct.ids.mask] * 5000})
-    with pytest.raises(InvalidRequestError, match="at least 5000 tokens"):
+    with pytest.raises(InvalidRequestError, match="prompt 0 has 5000 tokens"):
         tokenize(body, instruct, ServerSettings())
 
 
@@ -297,6 +272,28 @@ def test_text_that_waits_to_be_tokenized_is_limited(monkeypatch):
         return await pool.run(lambda body: "more than all", body_of(300_000))
 
     assert run(tokenized()) == "more than all"
+
+
+def test_text_of_a_cancelled_request_counts_until_it_was_tokenized(monkeypatch):
+    monkeypatch.setattr(serving, "MAX_PENDING_TEXT", 150_000)
+    release = threading.Event()
+
+    async def tokenized():
+        pool = TokenizerPool()
+        cancelled = asyncio.ensure_future(pool.run(lambda body: release.wait(10), body_of(100_000)))
+        await asyncio.sleep(0.05)
+        cancelled.cancel()
+        with pytest.raises(ServerError, match="too much text"):
+            await pool.run(len, body_of(100_000))
+        release.set()
+        await until(lambda: pool._pending == [0, 0])
+
+    run(tokenized())
+
+
+def test_the_first_text_with_a_special_token_need_not_wait(instruct):
+    ModelService(ServerEngine(instruct), "x")
+    assert "_core_copy" in vars(instruct.tokenizer)
 
 
 def test_tokenizing_does_not_wait_for_other_work_of_the_process():
