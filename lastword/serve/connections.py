@@ -169,14 +169,9 @@ class LimitedProtocol(H11Protocol):
         self.table.set_waiting(self, is_sending or self.flow.write_paused)
 
 
-def limited_protocol(server_settings: ServerSettings) -> type[LimitedProtocol]:
+def limited_protocol(settings: ServerSettings) -> type[LimitedProtocol]:
     """Return the protocol class of one server, whose connections share a table."""
-
-    class HttpProtocol(LimitedProtocol):
-        settings = server_settings
-        table = ConnectionTable(server_settings)
-
-    return HttpProtocol
+    return type("HttpProtocol", (LimitedProtocol,), {"settings": settings, "table": ConnectionTable(settings)})
 
 
 def raise_file_limit(needed: int) -> int:
@@ -185,12 +180,11 @@ def raise_file_limit(needed: int) -> int:
         import resource
     except ImportError:  # Windows
         return needed
-    unlimited = resource.RLIM_INFINITY
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != unlimited and soft < needed:
-        with suppress(OSError, ValueError):  # the system allows less
-            allowed = needed if hard == unlimited else min(needed, hard)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-            return allowed
-        return soft
-    return needed
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return needed
+    allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    with suppress(OSError, ValueError):  # the system allows less
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        return allowed
+    return soft
