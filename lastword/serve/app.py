@@ -349,7 +349,7 @@ def create_app(
         """Return metrics for Prometheus."""
         nonlocal has_build
         if not has_build:
-            with suppress(ServerError), move_on_after(BUILD_SECONDS):  # replicas may not be ready
+            with suppress(Exception), move_on_after(BUILD_SECONDS):  # replicas may not be ready
                 card = await service.served_model()
                 build = {"version": __version__, "model": name, "dtype": card.dtype, "recipe": card.recipe}
                 http_metrics.build.info(build)

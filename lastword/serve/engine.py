@@ -110,7 +110,6 @@ class DecodeWorker:
             self._probe_queue.probes.append(request)
         else:
             self.requests[request.request_id] = request
-            self._metrics.prompt_tokens.inc(request.prompt_tokens)
 
     def run_pass(self) -> None:
         """Run length probes if it is their turn; plan and admit requests, then run one forward pass of one session."""
@@ -490,6 +489,7 @@ class ServerEngine(Lifecycle):
         guess = self.model.default_max_new_tokens // 2
         with self._lock:
             self._check_capacity(len(requests))
+            self.metrics.prompt_tokens.inc(sum(map(len, {request.prompt_ids for request in requests})))
             for index, request in enumerate(requests):
                 self._num_requests += 1
                 active = ActiveRequest(

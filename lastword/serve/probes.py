@@ -71,7 +71,7 @@ class ProbeQueue:
         """Remove cancelled probes, and end those whose deadline has passed at `now` with an error."""
         ended = [probe for probe in self.probes if probe.deadline <= now or probe.result.cancelled()]
         for probe in ended:
-            if probe.result.set_running_or_notify_cancel():
+            if probe.result.running() or probe.result.set_running_or_notify_cancel():
                 probe.result.set_exception(error)
         self.probes = [probe for probe in self.probes if probe not in ended]
 
