@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from contextlib import closing
-from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -189,7 +188,7 @@ def calibrate(
     typer.echo(f"wrote {target}")
     if "all" in warnings:  # the command would be refused
         return
-    given = _given_options(model_options, recipe_options)
+    given = options.given_options(model_options, recipe_options)
     if out is not None and out != folder / FILE_NAME:
         given += ["--calibration", str(out)]
     if chat is not None:
@@ -198,14 +197,3 @@ def calibrate(
     is_line = isinstance(first, str) and "\n" not in first
     command = ["generate", first] if is_line else ["batch", str(prompts), "--out", "answers.jsonl"]
     typer.echo(f"next: {shlex.join(['lastword', *command, '--length', f'calibrated:{coverage:g}', *given])}")
-
-
-def _given_options(*groups: Any) -> list[str]:
-    """Return the options of some groups that differ from their defaults, as they are written on the command line."""
-    values = {field.name: (getattr(group, field.name), field.default) for group in groups for field in fields(group)}
-    return [
-        word
-        for name, (value, default) in values.items()
-        if value != default
-        for word in (f"--{name.replace('_', '-')}", str(value))
-    ]

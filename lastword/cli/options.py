@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -326,6 +326,17 @@ class EngineOptions:
                 )
             return OpenAIEngine(str(self.base_url), source.name, requests=self.workers, timeout=self.timeout)
         return LocalEngine(source.load())
+
+
+def given_options(*groups: Any) -> list[str]:
+    """Return the options of some groups that differ from their defaults, as they are written on the command line."""
+    values = {field.name: (getattr(group, field.name), field.default) for group in groups for field in fields(group)}
+    return [
+        word
+        for name, (value, default) in values.items()
+        if value != default
+        for word in (f"--{name.replace('_', '-')}", str(value))
+    ]
 
 
 def check_no_loading(source: ModelOptions | ModelSource, owner: str) -> None:

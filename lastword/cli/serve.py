@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import typer
 from typer import Option
@@ -14,14 +13,7 @@ from typer import Option
 from lastword.cli import options
 from lastword.cli.options import CHAT_MODEL, ModelOptions, path_option
 from lastword.errors import SettingError, import_extra
-from lastword.serve.settings import (
-    ReplicaSettings,
-    ServerLimits,
-    ServerSettings,
-    check_exposed,
-    check_free,
-    parse_replicas,
-)
+from lastword.serve.settings import ReplicaSettings, ServerLimits, ServerSettings, check_exposed, check_free
 
 KEY = "LASTWORD_API_KEY"
 ENGINES = ("local", "ray")
@@ -29,48 +21,10 @@ SERVER_PACKAGES = ("fastapi", "prometheus_client", "sse_starlette", "uvicorn")
 RECIPE = "Recipe of requests that name none: careful (default), fast, paper, fixed, or a JSON file."
 
 
-@dataclass(frozen=True)
-class RayOptions:
-    """The options that need --engine ray: replicas, their resources and autoscaling."""
-
-    PANEL: ClassVar[str] = "Replicas (--engine ray)"
-
-    replicas: Annotated[
-        str | None, Option(help="Number of replicas (2), or minimum and maximum (1:8). Default: 1.")
-    ] = None
-    address: Annotated[
-        str | None, Option(help="Ray cluster: auto, HOST:PORT, or local (a new one). Default: a new one.")
-    ] = None
-    cpus: Annotated[float | None, Option(min=0, help="CPUs per replica. Default: 1.")] = None
-    gpus: Annotated[float | None, Option(min=0, help="GPUs per replica. Default: 1 if there are any.")] = None
-    http_servers: Annotated[
-        int | None, Option(min=1, help="Number of HTTP processes, which share the port. Default: 1.")
-    ] = None
-    target_load: Annotated[
-        float | None, Option(help="Predicted seconds of work per replica, for autoscaling. Default: 10.")
-    ] = None
-    upscale_delay: Annotated[
-        float | None, Option(help="Seconds of high load before a replica is added. Default: 10.")
-    ] = None
-    downscale_delay: Annotated[
-        float | None, Option(help="Seconds of low load before a replica is removed. Default: 120.")
-    ] = None
-
-    def check(self, engine: str) -> ReplicaSettings:
-        """Return the settings of the Ray replicas; raise SettingError if an option is set and `engine` is not ray."""
-        given = {name: value for name, value in vars(self).items() if value is not None}
-        if engine != "ray" and given:
-            option = f"--{next(iter(given)).replace('_', '-')}"
-            raise SettingError(f"{option} was given, which needs --engine ray; add that, or leave {option} out")
-        minimum, maximum = parse_replicas(given.pop("replicas", "1"))
-        given.pop("address", None)
-        return ReplicaSettings(minimum, maximum, **given)
-
-
 def serve(
     model_options: ModelOptions,
     limits: ServerLimits,
-    ray_options: RayOptions,
+    replicas: ReplicaSettings,
     name: Annotated[str | None, Option(help=options.NAMES)] = None,
     host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 takes a free one and prints it.")] = 8000,
@@ -111,7 +65,8 @@ def serve(
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     if engine not in ENGINES:
         raise SettingError(f"engine {engine!r} cannot serve; use --engine {' or '.join(ENGINES)}")
-    replicas = ray_options.check(engine)
+    if engine != "ray" and (given := options.given_options(replicas)):
+        raise SettingError(f"{given[0]} was given, which needs --engine ray; add that, or leave {given[0]} out")
     settings = ServerSettings(
         **vars(limits),
         named_recipes_only=named_recipes,
@@ -134,7 +89,7 @@ def serve(
         import_extra("ray.serve", "ray", "--engine ray")
         from lastword.serve.ray import serve_on_ray
 
-        serve_on_ray(source, replicas=replicas, address=ray_options.address, **common)
+        serve_on_ray(source, replicas=replicas, **common)
         return
     from lastword.serve.app import create_server
 

@@ -30,7 +30,7 @@ from lastword.serve.metrics import ReplicaStatus, merge_metrics
 from lastword.serve.protocol import AnswerBody, HealthResponse, LengthsRequest, LengthsResponse, ServedModel
 from lastword.serve.request import ServerError
 from lastword.serve.serving import ModelService
-from lastword.serve.settings import ReplicaSettings, ServerSettings, address_family
+from lastword.serve.settings import ReplicaSettings, ServerSettings, address_family, parse_replicas
 from lastword.version import __version__
 
 log = logging.getLogger("lastword.serve")
@@ -252,6 +252,7 @@ class ReplicatedService(ReplicaClient):
     ) -> None:
         super().__init__(settings)
         self._source, self._name, self._replicas = source, name, replicas
+        self._min_replicas, self._max_replicas = parse_replicas(replicas.replicas)
         self.application = "lastword-" + re.sub(r"[^A-Za-z0-9_-]", "-", name)
         self._gpus = replicas.gpus or 0.0
         if replicas.gpus is None and source.device != "cpu":
@@ -266,10 +267,10 @@ class ReplicatedService(ReplicaClient):
         room = 0.0
         for node in nodes:
             room += min((node.get(kind, 0.0) // need for kind, need in needs.items() if need), default=math.inf)
-        if room < self._replicas.min_replicas:
+        if room < self._min_replicas:
             have = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
             raise SettingError(
-                f"{self._replicas.min_replicas} replicas of {needs['CPU']:g} CPUs and {needs['GPU']:g} GPUs "
+                f"{self._min_replicas} replicas of {needs['CPU']:g} CPUs and {needs['GPU']:g} GPUs "
                 f"were requested, and the cluster has room for {room:g} ({have:.400}): use fewer --replicas, "
                 "give each less with --cpus or --gpus, or add machines"
             )
@@ -327,17 +328,17 @@ class ReplicatedService(ReplicaClient):
     def _options(self) -> dict[str, Any]:
         settings, replicas = self._settings, self._replicas
         autoscaling = {
-            "min_replicas": replicas.min_replicas,
-            "max_replicas": replicas.max_replicas,
+            "min_replicas": self._min_replicas,
+            "max_replicas": self._max_replicas,
             "metrics_interval_s": 1.0,
             "look_back_period_s": 5.0,
             "upscale_delay_s": replicas.upscale_delay,
             "downscale_delay_s": replicas.downscale_delay,
             "policy": {"policy_function": POLICY, "policy_kwargs": {"target_load": replicas.target_load}},
         }
-        is_fixed = replicas.max_replicas == replicas.min_replicas
+        is_fixed = self._max_replicas == self._min_replicas
         return {
-            **({"num_replicas": replicas.min_replicas} if is_fixed else {"autoscaling_config": autoscaling}),
+            **({"num_replicas": self._min_replicas} if is_fixed else {"autoscaling_config": autoscaling}),
             "ray_actor_options": {"num_cpus": replicas.cpus, "num_gpus": self._gpus},
             "max_ongoing_requests": settings.max_queue_size + settings.max_batch_size + SPARE_REQUESTS,
             "graceful_shutdown_timeout_s": settings.timeout,  # a removed replica first finishes its requests
@@ -397,7 +398,6 @@ def serve_on_ray(
     settings: ServerSettings,
     host: str = "127.0.0.1",
     port: int = 8000,
-    address: str | None = None,
     print_line: Callable[[str], None] = log.info,
     **options: Any,
 ) -> None:
@@ -405,7 +405,7 @@ def serve_on_ray(
 
     `options` are passed to `Server`.
     """
-    with ray_cluster(address, print_line):
+    with ray_cluster(replicas.address, print_line):
         listener = listen(host, port)
         options |= {"name": name, "settings": settings}
         http = host, listener.getsockname()[1], options
@@ -415,5 +415,5 @@ def serve_on_ray(
             Server(service, service, host=host, print_line=print_line, **options).run([listener])
         finally:
             # A local cluster is stopped with all its applications.
-            if address is not None and service.application in serve.status().applications:
+            if replicas.address is not None and service.application in serve.status().applications:
                 serve.delete(service.application)

@@ -14,22 +14,25 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from typer import Option
 
 from lastword.errors import SettingError
-from lastword.validation import MAX_SLOTS, check_choice, check_fields, check_int, check_number, checked_field
+from lastword.validation import check_choice, check_fields, check_int, check_number, checked_field
 
 if TYPE_CHECKING:
     from lastword.recipe.recipe import Recipe
 
 MAX_TIMEOUT = 86_400  # seconds
-MAX_REPLICAS = 10_000
 RESERVED = "Maximum tokens of all running answers with their prompts. Default: --batch-size times the model's context."
 
 
-def _count(default: int | None, maximum: int = MAX_SLOTS) -> Any:
-    return checked_field(default, check_int, minimum=1, maximum=maximum)
+def _count(default: int | None) -> Any:
+    return checked_field(default, check_int, minimum=1)
 
 
-def _seconds(default: float, **bounds: int | float) -> Any:
-    return checked_field(default, check_number, **bounds or {"above": 0, "maximum": MAX_TIMEOUT})
+def _seconds(default: float) -> Any:
+    return checked_field(default, check_number, above=0, maximum=MAX_TIMEOUT)
+
+
+def _amount(default: float | None) -> Any:
+    return checked_field(default, check_number, minimum=0)
 
 
 @dataclass(frozen=True)
@@ -38,28 +41,20 @@ class ServerLimits:
 
     PANEL: ClassVar[str] = "Limits"
 
-    max_batch_size: Annotated[
-        int, Option("--batch-size", min=1, help="Number of answers decoded at the same time.")
-    ] = _count(16)
+    max_batch_size: Annotated[int, Option("--batch-size", min=1, help="Answers decoded at the same time.")] = _count(16)
     max_reserved_tokens: Annotated[int | None, Option(min=1, help=RESERVED)] = _count(None)
-    max_queue_size: Annotated[int, Option(min=1, help="Maximum number of waiting answers and length probes.")] = _count(
-        256
-    )
+    max_queue_size: Annotated[int, Option(min=1, help="Maximum waiting answers and length probes.")] = _count(256)
     max_body_bytes: Annotated[int, Option(min=1, help="Maximum bytes of a request.")] = _count(1_000_000)
     max_prompt_tokens: Annotated[
         int | None, Option(min=1, help="Maximum tokens of a prompt. Default: the model's context.")
     ] = _count(None)
     max_choices: Annotated[int, Option(min=1, help="Maximum answers per request.")] = _count(16)
-    max_horizon: Annotated[int | None, Option(min=1, help="Maximum slots per answer. Default: the model's.")] = _count(
-        None
-    )
+    max_horizon: Annotated[int | None, Option(min=1, help="Slots per answer. Default: the model's.")] = _count(None)
     timeout: Annotated[float, Option(help="Maximum seconds per request, waiting included.")] = _seconds(600.0)
-    client_timeout: Annotated[float, Option(help="Maximum seconds for a client to send a request or read a chunk.")] = (
-        _seconds(30.0)
-    )
-    drain_timeout: Annotated[float, Option(help="Maximum seconds to finish answers when the server stops.")] = _seconds(
+    client_timeout: Annotated[float, Option(help="Seconds for clients to send a request or read data.")] = _seconds(
         30.0
     )
+    drain_timeout: Annotated[float, Option(help="Seconds to finish answers when the server stops.")] = _seconds(30.0)
     max_connections: Annotated[int, Option(min=1, help="Maximum number of open connections.")] = _count(4096)
     max_connections_per_client: Annotated[
         int | None, Option("--max-per-client", min=1, help="Maximum connections per address. Default: half of all.")
@@ -88,32 +83,34 @@ class ServerSettings(ServerLimits):
 
 @dataclass(frozen=True)
 class ReplicaSettings:
-    """Number, resources and scaling of the replicas on a Ray cluster."""
+    """Number, resources and scaling of the replicas on a Ray cluster; each field is an option of `lastword serve`."""
 
-    min_replicas: int = _count(1, MAX_REPLICAS)
-    max_replicas: int = _count(1, MAX_REPLICAS)
-    cpus: float = checked_field(1.0, check_number, minimum=0)  # logical CPUs per replica, used by Ray for placement
-    gpus: float | None = checked_field(None, check_number, minimum=0)  # None: 1 if the cluster has GPUs
-    target_load: float = checked_field(10.0, check_number, above=0)  # seconds of predicted work per replica
-    upscale_delay: float = _seconds(10.0, minimum=0)  # seconds with too few replicas before one is added
-    downscale_delay: float = _seconds(120.0, minimum=0)  # seconds with too many before one is removed
-    http_servers: int = _count(1, MAX_REPLICAS)  # processes that share the port
-    startup_timeout: float = _seconds(600.0, above=0)  # until `min_replicas` must be ready
+    PANEL: ClassVar[str] = "Replicas (--engine ray)"
+
+    replicas: Annotated[str, Option(help="Number of replicas (2), or minimum and maximum (1:8).")] = "1"
+    address: Annotated[
+        str | None, Option(help="Ray cluster: auto, HOST:PORT, or local (a new one). Default: a new one.")
+    ] = None
+    cpus: Annotated[float, Option(min=0, help="CPUs per replica.")] = _amount(1.0)
+    gpus: Annotated[float | None, Option(min=0, help="GPUs per replica. Default: 1 if there are any.")] = _amount(None)
+    http_servers: Annotated[int, Option(min=1, help="Number of HTTP processes, which share the port.")] = _count(1)
+    target_load: Annotated[float, Option(help="Predicted seconds of work per replica, for scaling.")] = _seconds(10.0)
+    upscale_delay: Annotated[float, Option(help="Seconds of high load before adding a replica.")] = _amount(10.0)
+    downscale_delay: Annotated[float, Option(help="Seconds of low load before removing a replica.")] = _amount(120.0)
+    startup_timeout: Annotated[float, Option(help="Seconds until the first replicas must be ready.")] = _seconds(600.0)
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.max_replicas < self.min_replicas:
-            raise SettingError(
-                f"replicas {self.min_replicas}:{self.max_replicas} were given; the second number must not be smaller"
-            )
+        parse_replicas(self.replicas)
 
 
 def parse_replicas(text: str) -> tuple[int, int]:
     """Parse a number of replicas (`2`) or its bounds (`1:8`); raise SettingError for other text."""
-    match = re.fullmatch(r"(\d{1,5})(?::(\d{1,5}))?", text.strip())
-    if match is None:
-        raise SettingError(f"replicas {text!r} were given; write a number (2) or a minimum and maximum (1:8)")
-    return int(match[1]), int(match[2] or match[1])
+    match = re.fullmatch(r"(\d{1,4})(?::(\d{1,4}))?", text.strip())
+    minimum, maximum = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if not 1 <= minimum <= maximum:
+        raise SettingError(f"replicas {text!r} were given; write a number (2), or a minimum and a maximum (1:8)")
+    return minimum, maximum
 
 
 def check_exposed(host: str, keys: Collection[str], without_key: bool) -> None:

@@ -47,7 +47,7 @@ GENERAL = {
     "debug",
 }
 OF_REPLICAS = {"engine", "replicas", "address", "cpus", "gpus", "http-servers"} | {
-    "target-load", "upscale-delay", "downscale-delay",
+    "target-load", "upscale-delay", "downscale-delay", "startup-timeout",
 }  # fmt: skip
 
 # An example, the output that the page shows, and whether the page says that it is not run.

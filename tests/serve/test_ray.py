@@ -75,17 +75,10 @@ def test_the_policy_adds_up_reports():
 def test_replica_settings():
     assert parse_replicas("2") == (2, 2)
     assert parse_replicas(" 1:8 ") == (1, 8)
-    for text in ("", "two", "1:", ":8", "-1", "1:2:3", "1.5"):
+    for text in ("", "two", "1:", ":8", "-1", "1:2:3", "1.5", "0", "3:2"):
         with pytest.raises(SettingError, match="1:8"):
             parse_replicas(text)
-    for wrong in (
-        {"min_replicas": 0},
-        {"min_replicas": 3, "max_replicas": 2},
-        {"cpus": -1.0},
-        {"gpus": -1.0},
-        {"target_load": 0.0},
-        {"http_servers": 0},
-    ):
+    for wrong in ({"replicas": "3:2"}, {"cpus": -1.0}, {"gpus": -1.0}, {"target_load": 0.0}, {"http_servers": 0}):
         with pytest.raises(SettingError):
             ReplicaSettings(**wrong)
 
@@ -376,14 +369,14 @@ def deployment(monkeypatch):
 
 def test_room_is_counted_per_machine(deployment):
     small = [{"CPU": 3.0}, {"CPU": 3.0}]
-    deployment(small, ReplicaSettings(2, 2, cpus=2.0)).check_room()
+    deployment(small, ReplicaSettings("2", cpus=2.0)).check_room()
     with pytest.raises(SettingError, match="has room for 2"):  # not 3, of 6 CPUs
-        deployment(small, ReplicaSettings(3, 3, cpus=2.0)).check_room()
+        deployment(small, ReplicaSettings("3", cpus=2.0)).check_room()
     cards = [{"CPU": 64.0, "GPU": 1.0}]
     with pytest.raises(SettingError, match="2 replicas of 1 CPUs and 1 GPUs"):
-        deployment(cards, ReplicaSettings(2, 2)).check_room()
-    deployment(cards, ReplicaSettings(2, 2, gpus=0.5)).check_room()
-    deployment(small, ReplicaSettings(1, 99, cpus=2.0)).check_room()  # more machines may come
+        deployment(cards, ReplicaSettings("2")).check_room()
+    deployment(cards, ReplicaSettings("2", gpus=0.5)).check_room()
+    deployment(small, ReplicaSettings("1:99", cpus=2.0)).check_room()  # more machines may come
     assert deployment(small, ReplicaSettings()).application == "lastword-a-b-c"
 
 
