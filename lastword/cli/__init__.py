@@ -101,18 +101,11 @@ def _parameters(function: Function) -> Iterator[Parameter]:
         if is_dataclass(hint):
             yield from _parameters(cast(Function, hint))
         else:
-            annotation = _in_panel(hint, getattr(function, "PANEL", None))
-            yield parameter.replace(annotation=annotation, kind=Parameter.KEYWORD_ONLY)
-
-
-def _in_panel(hint: Any, panel: str | None) -> Any:
-    """Return the annotation of an option with the panel that lists it; arguments stay where they are."""
-    kind, option = get_args(hint)
-    if panel is None or not isinstance(option, OptionInfo):
-        return hint
-    option = copy(option)
-    option.rich_help_panel = panel
-    return Annotated[kind, option]
+            kind, option = get_args(hint)
+            if isinstance(option, OptionInfo):  # arguments stay where they are
+                option = copy(option)
+                option.rich_help_panel = getattr(function, "PANEL", None)
+            yield parameter.replace(annotation=Annotated[kind, option], kind=Parameter.KEYWORD_ONLY)
 
 
 def _check_surroundings(values: dict[str, Any]) -> None:

@@ -92,7 +92,6 @@ LENGTHS = (
     "Length policy: default:512 (predicted, at most 512 slots), survival (as in the paper), fixed:256, daedal ... "
     "Default: the recipe's."
 )
-IDS = "Read the prompt as token ids, separated by spaces or commas."
 EXCEED = "Allow prompt and answer together to be longer than the model's context."
 INTERPRETATIONS = (
     "Interpretation of the end-token probabilities: auto, hazard (as in the paper), boundary, ended-by, turn-end ..."
@@ -100,7 +99,6 @@ INTERPRETATIONS = (
 ENDS = "End tokens that count: document (as in the paper), or any (end-of-turn tokens as well)."
 CALIBRATIONS = "Calibration file; auto: the file saved for the model, if there is one; none: no file."
 SEED = "Seed of all random choices."
-CHAT_SEED = f"{SEED} Default: a new one for each answer."
 BATCH_SIZES = "Number of answers decoded at the same time."
 NAMES = "Name of the model in requests. Default: the value of --model."
 ENGINES = "Where answers are decoded: local (this process), processes, ray (a cluster), or openai (a server)."
@@ -160,7 +158,7 @@ class PromptOptions:
         str | None, Argument(help="The prompt. If it is missing or '-', it is read from standard input.")
     ] = None
     chat: Chat = None
-    ids: Annotated[bool, Option("--ids", help=IDS)] = False
+    ids: Annotated[bool, Option("--ids", help="Read the prompt as token ids, separated by spaces or commas.")] = False
     exceed_max_seq_len: Annotated[bool, Option("--exceed-max-seq-len", help=EXCEED)] = False
     as_json: Json = False
 
@@ -214,13 +212,33 @@ class ModelOptions:
 
 
 @dataclass(frozen=True)
-class RecipeOptions:
+class CommonRecipeOptions:
+    """The options that select a recipe, its length policy and its sampling; None means the recipe's own."""
+
+    recipe: RecipeName = None
+    length: Length = None
+    temperature: Temperature = None
+    top_p: TopP = None
+    top_k: TopK = None
+
+    def build(self) -> lastword.Recipe:
+        """Return the recipe with the chosen parts and sampling settings."""
+        return self.override(read_recipe(self.recipe))
+
+    def override(self, recipe: lastword.Recipe) -> lastword.Recipe:
+        """Return a recipe with the chosen parts and sampling settings; options that are not given keep its own."""
+        given = vars(self)
+        parts = {name: given.get(name) for name in ("length", "unmask", "commit", "cache", "block")}
+        sampling = {name: given.get(name) for name in ("temperature", "top_p", "top_k", "guidance")}
+        return recipe.with_choices(**parts).with_sampling(**sampling)
+
+
+@dataclass(frozen=True)
+class RecipeOptions(CommonRecipeOptions):
     """The options that select a recipe and override its parts and sampling settings."""
 
     PANEL: ClassVar[str] = "Recipe"
 
-    recipe: RecipeName = None
-    length: Length = None
     unmask: Annotated[
         str | None, Option(help="Unmask rule: most-confident, threshold:0.9 ... Default: the recipe's.")
     ] = None
@@ -231,44 +249,20 @@ class RecipeOptions:
     block: Annotated[
         int | None, Option(help="Slots per block. Default: the recipe's, or 32 if a part needs blocks.")
     ] = None
-    temperature: Temperature = None
-    top_p: TopP = None
-    top_k: TopK = None
     guidance: Annotated[
         float | None, Option(help="Scale of classifier-free guidance; 0 is off. Default: the recipe's.")
     ] = None
 
-    def build(self) -> lastword.Recipe:
-        """Return the recipe with the chosen parts and sampling settings."""
-        return self.override(read_recipe(self.recipe))
-
-    def override(self, recipe: lastword.Recipe) -> lastword.Recipe:
-        """Return a recipe with the chosen parts and sampling settings; options that are not given keep its own."""
-        parts = {name: getattr(self, name) for name in ("length", "unmask", "commit", "cache", "block")}
-        return recipe.with_choices(**parts).with_sampling(
-            temperature=self.temperature, top_p=self.top_p, top_k=self.top_k, guidance=self.guidance
-        )
-
 
 @dataclass(frozen=True)
-class ChatOptions:
+class ChatOptions(CommonRecipeOptions):
     """The options that apply to every answer in a conversation; None means the default of the recipe or server."""
 
     PANEL: ClassVar[str] = "Decoding"
 
-    recipe: RecipeName = None
-    length: Length = None
-    temperature: Temperature = None
-    top_p: TopP = None
-    top_k: TopK = None
     max_new_tokens: MaxNewTokens = None
     stop: Stop = None
-    seed: Annotated[int | None, Option(callback=as_seed, help=CHAT_SEED)] = None
-
-    def build(self) -> lastword.Recipe:
-        """Return the recipe for a chat with a model in this process."""
-        recipe = read_recipe(self.recipe).with_choices(length=self.length)
-        return recipe.with_sampling(temperature=self.temperature, top_p=self.top_p, top_k=self.top_k)
+    seed: Annotated[int | None, Option(callback=as_seed, help=f"{SEED} Default: a new one for each answer.")] = None
 
 
 LOCAL, PROCESSES, RAY, OPENAI = "local", "processes", "ray", "openai"
