@@ -13,9 +13,8 @@ from typing import Any
 from pydantic import BaseModel
 
 import lastword
-from lastword.cli.options import ChatOptions
-from lastword.errors import CapacityError, EngineError, RecipeError, SettingError, import_extra
-from lastword.io.files import os_error_reason, user_path
+from lastword.cli.options import ChatOptions, read_recipe
+from lastword.errors import CapacityError, EngineError, SettingError, import_extra
 from lastword.validation import check_url
 
 CONNECT_TIMEOUT = 10.0  # seconds
@@ -116,11 +115,7 @@ class ServerBackend:
             self._fields["max_tokens"] = self._fields.pop("max_new_tokens")
         recipe = chat_options.recipe
         if recipe is not None and not recipe.isidentifier():  # a file, whose content is sent
-            try:
-                self._fields["recipe"] = json.loads(user_path(recipe).read_text(encoding="utf-8"))
-            except (OSError, ValueError) as error:
-                reason = os_error_reason(error)
-                raise RecipeError(f"the recipe file {recipe!r:.200} cannot be read ({reason})") from error
+            self._fields["recipe"] = json.loads(read_recipe(recipe).to_json())
         with _server_errors(url):
             self._client = _client(url, key, timeout or TIMEOUT)
             models: Any = self._client.get("/models", cast_to=object)
