@@ -92,13 +92,6 @@ TEMPLATE_USE = {
 QUANTILES = (0.5, 0.9, 0.95)
 
 
-def _check_picture(plot: Path | None) -> None:
-    from lastword.viz.figures import check_picture
-
-    if plot is not None:
-        check_picture(plot)
-
-
 def predict(
     model_options: ModelOptions,
     prompt_options: PromptOptions,
@@ -122,9 +115,10 @@ def predict(
         echo "5 42 17" | lastword predict --ids --slots 64 --json
     """
     from lastword.prompts import prompts_in_chat, with_chat_template
+    from lastword.viz.figures import check_picture
 
     content = prompt_options.read()
-    _check_picture(plot)
+    check_picture(plot)
     model = model_options.source("auto").load()
     lengths = lastword.predict_length(
         model,
@@ -189,9 +183,10 @@ def demo(
         lastword demo --family algebra --family reasoning --pace 4 --plot curves.png
     """
     from lastword.cli.showcase import check_families, showcase
+    from lastword.viz.figures import check_picture
 
     names = model or [options.DEFAULT_MODEL]
     check_families(names, family)
-    _check_picture(plot)
+    check_picture(plot)
     for index, name in enumerate(names):
         showcase(name, Console(), family, pace, None if index else plot)

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from socket import socket
 from types import FrameType
@@ -309,7 +309,8 @@ def create_app(
         if body.stream:
             with_usage = bool(body.stream_options and body.stream_options.include_usage)
             events = server_sent_events(first, chunks, record, with_usage=with_usage)
-            return EventSourceResponse(events, ping=PING_SECONDS, ping_message_factory=_ping, sep="\n")
+            ping = partial(ServerSentEvent, comment="waiting", sep="\n")
+            return EventSourceResponse(events, ping=PING_SECONDS, ping_message_factory=ping, sep="\n")
         await chunks.aclose()
         record.observe(first)
         return Response(_to_json(first), media_type=JSON_TYPE)
@@ -400,10 +401,6 @@ def create_app(
     routes = [*api.routes, *app.routes]
     app.add_middleware(AccessLog, metrics=http_metrics, routes=routes, log_format=settings.access_log)
     return app
-
-
-def _ping() -> ServerSentEvent:
-    return ServerSentEvent(comment="waiting", sep="\n")
 
 
 class Server(uvicorn.Server):

@@ -93,7 +93,7 @@ class WorkEstimator:
 
     passes_per_token: RecipeAverages = field(default_factory=RecipeAverages)
     pass_intervals: RecipeAverages = field(default_factory=RecipeAverages)  # seconds from pass to pass of a row
-    cost_ratio: RecipeAverages = field(default_factory=RecipeAverages)  # computed tokens divided by `uncached_tokens`
+    cost_ratio: RecipeAverages = field(default_factory=RecipeAverages)  # to those of one pass per token without a cache
     mean_interval: float = 0.0  # for recipes without an average
     shortest_pass: float = 0.0  # minimum seconds of recent passes
 
@@ -107,7 +107,7 @@ class WorkEstimator:
     def observe_answer(self, recipe: Recipe, predicted: PredictedWork, prompt_tokens: int, cost: TokenCost) -> None:
         """Update the averages of a recipe with the cost of a finished answer."""
         self.passes_per_token.observe(recipe, cost.forward_passes / max(predicted.tokens, 1.0))
-        guess = uncached_tokens(predicted.tokens, prompt_tokens + predicted.slots)
+        guess = predicted.tokens * (prompt_tokens + predicted.slots)
         self.cost_ratio.observe(recipe, cost.tokens_computed / max(guess, 1.0))
 
     def seconds(self, recipe: Recipe, tokens: float, passes_taken: int = 0) -> float:
@@ -118,12 +118,7 @@ class WorkEstimator:
 
     def remaining_tokens(self, recipe: Recipe, tokens: float, width: int, computed: int) -> float:
         """Estimate the tokens still to be computed for an answer: at least one uncached pass, `width`."""
-        return max(self.cost_ratio[recipe] * uncached_tokens(tokens, width) - computed, float(width))
-
-
-def uncached_tokens(tokens: float, width: int) -> float:
-    """Return the tokens computed without a cache: `width` in one pass per token."""
-    return tokens * width
+        return max(self.cost_ratio[recipe] * tokens * width - computed, float(width))
 
 
 @dataclass(eq=False)

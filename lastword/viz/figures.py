@@ -69,11 +69,12 @@ def new_figure(width: int | float, height: int | float) -> Figure:
     return import_matplotlib().figure.Figure(figsize=(width, height), layout="constrained")
 
 
-def check_picture(path: Path) -> None:
-    """Raise SettingError if a picture cannot be written to this path, or ExtraError without matplotlib."""
-    import_matplotlib()
-    _format(path)
-    check_target(path)
+def check_picture(path: Path | None) -> None:
+    """Raise SettingError if a picture cannot be written to a path, or ExtraError without matplotlib."""
+    if path is not None:
+        import_matplotlib()
+        _format(path)
+        check_target(path)
 
 
 def save(figure: Figure, path: Path | str) -> None:
