@@ -15,23 +15,8 @@ from lastword.errors import CapacityError, LastwordError, PromptError
 from lastword.io.schema import STRICT, Text, parse_json_object, validate
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
-from lastword.serve.protocol import (
-    ANSWER_BODIES,
-    AnswerBody,
-    AnswerDetails,
-    ChatRequest,
-    CompletionRequest,
-    from_validation_error,
-)
+from lastword.serve import protocol, serving
 from lastword.serve.request import InvalidRequestError, ServerError
-from lastword.serve.serving import (
-    check_num_answers,
-    choose_recipe,
-    errors_of_field,
-    response_body,
-    response_head,
-    to_server_requests,
-)
 from lastword.serve.settings import ServerSettings
 from lastword.validation import MAX_SLOTS
 
@@ -50,18 +35,18 @@ class RequestLine(BaseModel):
     body: dict[str, Any] | str  # an object, or its JSON text in a table
 
 
-def parse_request_line(data: object) -> AnswerBody:
+def parse_request_line(data: object) -> protocol.AnswerBody:
     """Return the request of a line; raise PromptError, or InvalidRequestError if its body is invalid."""
     try:
         line = validate(RequestLine, data)
         body = line.body if isinstance(line.body, dict) else parse_json_object(line.body)
     except ValueError as error:
         raise PromptError(f"it is not a line of OpenAI's batch input ({error})") from error
-    kind = ANSWER_BODIES[line.url]
+    kind = protocol.ANSWER_BODIES[line.url]
     try:
         request = kind.model_validate(body)
     except ValidationError as error:
-        raise from_validation_error(kind, error.errors(include_url=False)) from error
+        raise protocol.from_validation_error(kind, error.errors(include_url=False)) from error
     given = {"stream": request.stream, "timeout": request.timeout, "logprobs": request.logprobs is not None}
     for name, is_given in given.items():
         if is_given:
@@ -73,7 +58,7 @@ def parse_request_line(data: object) -> AnswerBody:
 def to_batch_line(
     index: int,
     custom_id: str | int | None,
-    body: AnswerBody,
+    body: protocol.AnswerBody,
     model: ModelInfo | RemoteModelInfo,
     name: str,
     recipe: Recipe,
@@ -96,7 +81,7 @@ def to_batch_line(
     if isinstance(model, RemoteModelInfo):
         requests, recipes = _remote_requests(body, cap, model)
     else:
-        answers = to_server_requests(body, model, SETTINGS)
+        answers = serving.to_server_requests(body, model, SETTINGS)
         requests = [
             GenerationRequest(list(answer.prompt_ids), answer.seed, cap, stop=answer.stop) for answer in answers
         ]
@@ -107,21 +92,22 @@ def to_batch_line(
             "lines, or write OpenAI's format",
             "n",
         )
-    return BatchLine(index, custom_id, tuple(requests), tuple(recipes), body.n or 1, isinstance(body, ChatRequest))
+    is_chat = isinstance(body, protocol.ChatRequest)
+    return BatchLine(index, custom_id, tuple(requests), tuple(recipes), body.n or 1, is_chat)
 
 
 def _remote_requests(
-    body: AnswerBody, cap: int | None, model: RemoteModelInfo
+    body: protocol.AnswerBody, cap: int | None, model: RemoteModelInfo
 ) -> tuple[list[GenerationRequest], list[Recipe]]:
     """Return the requests and recipes of a line whose prompts a server will tokenize."""
     prompts: Any
-    if isinstance(body, CompletionRequest):
+    if isinstance(body, protocol.CompletionRequest):
         prompts = body.prompt
     else:
         prompts = [[{"role": turn.role, "content": turn.content} for turn in body.messages]]
-    check_num_answers(body, SETTINGS)
-    with errors_of_field("recipe"):
-        recipe = resolve(choose_recipe(body, SETTINGS), model)
+    serving.check_num_answers(body, SETTINGS)
+    with serving.errors_of_field("recipe"):
+        recipe = resolve(serving.choose_recipe(body, SETTINGS), model)
     requests = list[GenerationRequest]()
     for prompt in prompts:
         ids, text = split_remote_prompt(prompt)
@@ -179,20 +165,20 @@ class OpenAIOutput:
         return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
 
     def _body(self, line: BatchLine, replies: Sequence[Reply]) -> dict[str, Any]:
-        head = response_head(bool(line.is_chat), f"{self.run}_{line.index}", self.name)
+        head = serving.response_head(bool(line.is_chat), f"{self.run}_{line.index}", self.name)
         details = [_details(line, number, reply, times=self._times) for number, reply in enumerate(replies)]
         if not self._times:
             head["created"] = 0
         num_tokens = sum(reply.details["length"] or 0 for reply in replies)
         read = sum(reply.details["prompt_tokens"] for reply in replies[:: line.answers_per_prompt])
-        return response_body(head, [valid_unicode(reply.text) for reply in replies], details, read, num_tokens)
+        return serving.response_body(head, [valid_unicode(reply.text) for reply in replies], details, read, num_tokens)
 
 
-def _details(line: BatchLine, number: int, reply: Reply, *, times: bool) -> AnswerDetails:
+def _details(line: BatchLine, number: int, reply: Reply, *, times: bool) -> protocol.AnswerDetails:
     request, details = line.requests[number], reply.details
     expected = details.get("expected_length")
     forward_passes, tokens_computed = (count or 0 for count in total_cost(reply))
-    return AnswerDetails.of(
+    return protocol.AnswerDetails.of(
         details["finish"],
         details["length"] or 0,
         request.max_new_tokens,

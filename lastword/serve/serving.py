@@ -30,14 +30,7 @@ from lastword.recipe.resolve import resolve
 from lastword.recipe.text import from_data, to_text
 from lastword.serve import protocol
 from lastword.serve.engine import ServerEngine
-from lastword.serve.protocol import (
-    AnswerBody,
-    AnswerDetails,
-    ChatRequest,
-    CompletionRequest,
-    LengthsRequest,
-    tokens_per_forward,
-)
+from lastword.serve.protocol import AnswerBody, AnswerDetails, ChatRequest, CompletionRequest, LengthsRequest
 from lastword.serve.request import InvalidRequestError, RequestEvent, RequestFinished, ServerError, ServerRequest
 from lastword.serve.settings import ServerSettings
 from lastword.survival.distribution import LengthDistribution
@@ -110,7 +103,7 @@ class ModelService:
                     yield builder.chunk(index, event)
         yield builder.response(await stream.answers())
 
-    async def lengths(self, body: protocol.LengthsRequest) -> protocol.LengthsResponse:
+    async def lengths(self, body: LengthsRequest) -> protocol.LengthsResponse:
         """Return the length distribution of an answer, predicted without decoding."""
         (prompt_ids,), _ = await self._tokenizer_pool.run(tokenize, body, self._model, self._settings)
         largest = min(max_horizon(self._model, self._settings), self._model.max_seq_len - len(prompt_ids))
@@ -271,7 +264,7 @@ def _resolve_within_limits(
 
 
 def tokenize(
-    body: AnswerBody | protocol.LengthsRequest, model: MaskPredictor, settings: ServerSettings
+    body: AnswerBody | LengthsRequest, model: MaskPredictor, settings: ServerSettings
 ) -> tuple[list[tuple[int, ...]], list[bool | None]]:
     """Return the validated token ids of each prompt, and their kinds (`prompts_in_chat`)."""
     field = "messages" if getattr(body, "messages", None) else "prompt"
@@ -465,7 +458,7 @@ def combined_details(details: Sequence[AnswerDetails], num_tokens: int) -> Answe
         horizon=sum(answer.horizon for answer in details),
         forward_passes=passes,
         tokens_computed=sum(answer.tokens_computed for answer in details),
-        tokens_per_forward=tokens_per_forward(num_tokens, passes),
+        tokens_per_forward=protocol.tokens_per_forward(num_tokens, passes),
         seconds_queued=max(answer.seconds_queued for answer in details),
         seconds_decoding=max(answer.seconds_decoding for answer in details),
         recipe="; ".join(dict.fromkeys(answer.recipe for answer in details)),
