@@ -13,7 +13,7 @@ from typer import Option
 from lastword.cli import options
 from lastword.cli.options import CHAT_MODEL, ModelOptions, path_option
 from lastword.errors import SettingError, import_extra
-from lastword.serve.settings import ReplicaSettings, ServerLimits, ServerSettings, check_exposed, check_free
+from lastword.serve.settings import ReplicaSettings, ServerOptions, ServerSettings, check_exposed, check_free
 
 KEY = "LASTWORD_API_KEY"
 ENGINES = ("local", "ray")
@@ -23,7 +23,7 @@ RECIPE = "Recipe of requests that name none: careful (default), fast, paper, fix
 
 def serve(
     model_options: ModelOptions,
-    limits: ServerLimits,
+    server_options: ServerOptions,
     replicas: ReplicaSettings,
     name: Annotated[str | None, Option(help=options.NAMES)] = None,
     host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
@@ -32,17 +32,7 @@ def serve(
     without_key: Annotated[
         bool, Option("--without-key", help="Accept connections from other machines without an API key.")
     ] = False,
-    named_recipes: Annotated[
-        bool, Option("--named-recipes", help="Accept recipes by name only: no JSON, and no length in requests.")
-    ] = False,
     recipe: Annotated[str | None, Option(parser=options.as_name_or_path, metavar="NAME|PATH", help=RECIPE)] = None,
-    access_log: Annotated[
-        str, Option(help="Log of requests on standard error: off, text (name=value) or json.")
-    ] = "off",
-    allow_origin: Annotated[
-        list[str] | None,
-        Option(metavar="ORIGIN", help="Website whose scripts may call the server; repeatable; * for all."),
-    ] = None,
     calibration: options.CalibrationFile = "auto",
     import_modules: options.Imports = None,
     engine: Annotated[
@@ -67,13 +57,7 @@ def serve(
         raise SettingError(f"engine {engine!r} cannot serve; use --engine {' or '.join(ENGINES)}")
     if engine != "ray" and (given := options.given_options(replicas)):
         raise SettingError(f"{given[0]} was given, which needs --engine ray; add that, or leave {given[0]} out")
-    settings = ServerSettings(
-        **vars(limits),
-        named_recipes_only=named_recipes,
-        recipe=None if recipe is None else options.read_recipe(recipe),
-        access_log=access_log,
-        allowed_origins=tuple(allow_origin or ()),
-    )
+    settings = ServerSettings(**vars(server_options), recipe=None if recipe is None else options.read_recipe(recipe))
     keys = _read_keys(key_file)
     check_exposed(host, keys, without_key)
     check_free(host, port)  # before loading the model, which may take minutes
@@ -84,7 +68,7 @@ def serve(
         import_extra(package, "serve", "lastword serve")
     from lastword.serve.access_log import configure_access_log
 
-    configure_access_log(access_log)
+    configure_access_log(settings.access_log)
     if engine == "ray":
         import_extra("ray.serve", "ray", "--engine ray")
         from lastword.serve.ray import serve_on_ray

@@ -15,7 +15,7 @@ from functools import cache, partial
 from hashlib import sha256
 from socket import socket
 from types import FrameType
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 import uvicorn
 from anyio import fail_after, move_on_after
@@ -63,7 +63,6 @@ JSON_TYPE = "application/json"
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-@runtime_checkable
 class Service(Protocol):
     """A backend of the HTTP application: an engine in this process, or Ray replicas."""
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lastword.recipe.recipe import Recipe
 
 MAX_TIMEOUT = 86_400  # seconds
+ORIGINS = "Website whose scripts may call the server; repeatable; * for all."
 RESERVED = "Maximum tokens of all running answers with their prompts. Default: --batch-size times the model's context."
 
 
@@ -36,10 +37,10 @@ def _amount(default: float | None) -> Any:
 
 
 @dataclass(frozen=True)
-class ServerLimits:
-    """Limits of requests and the size of the running batch; each field is an option of `lastword serve`."""
+class ServerOptions:
+    """The settings of a server that are options of `lastword serve` under the same names."""
 
-    PANEL: ClassVar[str] = "Limits"
+    PANEL: ClassVar[str] = "Requests and limits"
 
     max_batch_size: Annotated[int, Option("--batch-size", min=1, help="Answers decoded at the same time.")] = _count(16)
     max_reserved_tokens: Annotated[int | None, Option(min=1, help=RESERVED)] = _count(None)
@@ -59,26 +60,27 @@ class ServerLimits:
     max_connections_per_client: Annotated[
         int | None, Option("--max-per-client", min=1, help="Maximum connections per address. Default: half of all.")
     ] = _count(None)
+    named_recipes_only: Annotated[
+        bool, Option("--named-recipes", help="Accept recipes by name only: no JSON, and no length in requests.")
+    ] = False
+    access_log: Annotated[str, Option(help="Log of requests on standard error: off, text (name=value) or json.")] = (
+        checked_field("off", check_choice, "off", "text", "json")
+    )
+    allowed_origins: Annotated[list[str] | None, Option("--allow-origin", metavar="ORIGIN", help=ORIGINS)] = None
 
     def __post_init__(self) -> None:
         check_fields(self)
-
-
-@dataclass(frozen=True)
-class ServerSettings(ServerLimits):
-    """All settings of a server: its limits and its recipes."""
-
-    named_recipes_only: bool = False
-    recipe: Recipe | None = None  # for requests that name no recipe; None: the default recipe
-    access_log: str = checked_field("off", check_choice, "off", "text", "json")
-    allowed_origins: tuple[str, ...] = ()  # websites whose scripts may call the server; ("*",): all
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for origin in self.allowed_origins:
+        for origin in self.allowed_origins or ():
             if origin != "*" and not re.fullmatch(r"https?://[a-z0-9.\-\[\]:]+", origin):
                 allowed = "scheme and host in lower case (http://localhost:3000), or * for all websites"
                 raise SettingError(f"the origin {origin!r} was given; write {allowed}")
+
+
+@dataclass(frozen=True)
+class ServerSettings(ServerOptions):
+    """All settings of a server: its options, with its default recipe as an object."""
+
+    recipe: Recipe | None = None  # for requests that name no recipe; None: the default recipe
 
 
 @dataclass(frozen=True)
