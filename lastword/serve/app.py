@@ -292,7 +292,8 @@ def create_app(
     app.state.settings = settings
     needs_key = [Security(HTTPBearer(scheme_name="key", auto_error=False))] if keys else []  # only for /openapi.json
     api = APIRouter(route_class=JsonRoute, responses=ERRORS, dependencies=needs_key)
-    started, http_metrics, has_build = int(time.time()), HttpMetrics(), False
+    started, has_build = int(time.time()), False
+    http_metrics = app.state.metrics = HttpMetrics()
 
     def check_model(model: str | None) -> None:
         if model not in (None, name):
@@ -422,7 +423,7 @@ class Server(uvicorn.Server):
             self.app,
             host=host,
             port=port,
-            http=limited_protocol(settings),
+            http=limited_protocol(settings, self.app.state.metrics.refused.inc),
             ws="none",
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             log_level="warning",

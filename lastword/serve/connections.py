@@ -6,6 +6,7 @@ import asyncio
 import logging
 from asyncio import TimerHandle
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 
 import h11
@@ -27,7 +28,7 @@ class ConnectionTable:
     the limits of all clients together, of the client that has the most. A request in progress is never cut off.
     """
 
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, settings: ServerSettings, count_refused: Callable[[], None] = lambda: None) -> None:
         files = raise_file_limit(settings.max_connections + RESERVED_FILES)
         self._max = max(1, min(settings.max_connections, files - RESERVED_FILES))
         if self._max < settings.max_connections:
@@ -35,6 +36,7 @@ class ConnectionTable:
         self._max_per_client = settings.max_connections_per_client or max(1, self._max // 2)
         self._max_bytes = (settings.max_queue_size + settings.max_batch_size) * settings.max_body_bytes
         self._bytes = self._num_replaced = 0
+        self._count_refused = count_refused
         self._connections: set[LimitedProtocol] = set()
         self._per_client: Counter[str] = Counter()  # by address
         self._waiting: dict[str, dict[LimitedProtocol, None]] = {}  # for the client, by address; the oldest first
@@ -47,6 +49,7 @@ class ConnectionTable:
             has_room = self._replace()
         if not has_room:
             connection.transport.abort()
+            self._count_refused()
         self._connections.add(connection)
         self._per_client[client] += 1
 
@@ -87,6 +90,7 @@ class ConnectionTable:
             return False
         self.remove(oldest)
         oldest.transport.abort()
+        self._count_refused()
         self._num_replaced += 1
         if self._num_replaced.bit_count() == 1:  # powers of two, so that a flood of clients is not one of lines
             log.warning("%d waiting connections were closed, because too many were open", self._num_replaced)
@@ -169,9 +173,10 @@ class LimitedProtocol(H11Protocol):
         self.table.set_waiting(self, is_sending or self.flow.write_paused)
 
 
-def limited_protocol(settings: ServerSettings) -> type[LimitedProtocol]:
+def limited_protocol(settings: ServerSettings, count_refused: Callable[[], None]) -> type[LimitedProtocol]:
     """Return the protocol class of one server, whose connections share a table."""
-    return type("HttpProtocol", (LimitedProtocol,), {"settings": settings, "table": ConnectionTable(settings)})
+    table = ConnectionTable(settings, count_refused)
+    return type("HttpProtocol", (LimitedProtocol,), {"settings": settings, "table": table})
 
 
 def raise_file_limit(needed: int) -> int:

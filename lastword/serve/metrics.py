@@ -7,6 +7,11 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import prometheus_client as prometheus
+from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.parser import text_string_to_metric_families
+
 from lastword.api import Finish
 from lastword.serve.request import RequestFinished
 from lastword.serve.scheduler import EngineLoad, PredictedWork
@@ -21,9 +26,7 @@ class EngineMetrics:
     """Prometheus metrics of one engine, updated by its thread; metrics that vLLM also has keep vLLM's names."""
 
     def __init__(self) -> None:
-        from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-
-        self._registry = CollectorRegistry()
+        self._registry = prometheus.CollectorRegistry()
 
         def add(kind: Any, name: str, help_text: str, **options: Any) -> Any:
             return kind(f"lastword:{name}", help_text, registry=self._registry, **options)
@@ -57,9 +60,7 @@ class EngineMetrics:
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus's text format."""
-        from prometheus_client import generate_latest
-
-        return generate_latest(self._registry)
+        return prometheus.generate_latest(self._registry)
 
     def count_passes(self, passes: int, row_passes: int, tokens: int, padded_tokens: int, seconds: float) -> None:
         """Count the forward passes of a step and the tokens that they computed, without and with padding."""
@@ -93,23 +94,20 @@ class HttpMetrics:
     """Prometheus metrics of the process that serves HTTP: requests, errors, version, memory and CPU time."""
 
     def __init__(self) -> None:
-        from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, Info, ProcessCollector
-
-        self._registry = registry = CollectorRegistry()
+        self._registry = registry = prometheus.CollectorRegistry()
         add, prefix = partial(Counter, registry=registry), "lastword:http"
         self._requests = add(f"{prefix}_requests", "HTTP requests", ["method", "route", "status"])
         self._errors = add(f"{prefix}_errors", "HTTP requests that failed", ["route", "code"])
+        self.refused = add("lastword:connections_refused", "Connections closed because too many were open")
         name, text = f"{prefix}_request_duration_seconds", "From the request to the end of its response"
         self._seconds = Histogram(name, text, ["route"], registry=registry, buckets=SECONDS_BUCKETS)
-        self.build = Info("lastword:build", "Version, model and default recipe", registry=registry)
-        ProcessCollector(registry=registry)
-        GCCollector(registry=registry)
+        self.build = prometheus.Info("lastword:build", "Version, model and default recipe", registry=registry)
+        prometheus.ProcessCollector(registry=registry)
+        prometheus.GCCollector(registry=registry)
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus's text format."""
-        from prometheus_client import generate_latest
-
-        return generate_latest(self._registry)
+        return prometheus.generate_latest(self._registry)
 
     def count(self, method: str, route: str, status: int, error: str | None, seconds: float) -> None:
         """Count a request; `route` is a path template, and `error` the code of its error, if any."""
@@ -133,11 +131,7 @@ def merge_metrics(statuses: Sequence[ReplicaStatus]) -> bytes:
     Every sample is labelled with its replica and not summed: a sum would fall when a replica is removed, which
     Prometheus would take for a restarted counter.
     """
-    from prometheus_client import Metric, generate_latest
-    from prometheus_client.core import GaugeMetricFamily
-    from prometheus_client.parser import text_string_to_metric_families
-
-    families: dict[str, Metric] = {
+    families: dict[str, prometheus.Metric] = {
         "replicas": GaugeMetricFamily("lastword:replicas", "Running replicas", value=len(statuses))
     }
     for unit in ("tokens", "seconds"):
@@ -147,7 +141,7 @@ def merge_metrics(statuses: Sequence[ReplicaStatus]) -> bytes:
             gauge.add_metric([status.replica], getattr(status.load, unit))
     for status in statuses:
         for family in text_string_to_metric_families(status.metrics.decode()):
-            merged = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+            merged = families.setdefault(family.name, prometheus.Metric(family.name, family.documentation, family.type))
             for sample in family.samples:
                 merged.add_sample(sample.name, {**sample.labels, REPLICA_LABEL: status.replica}, sample.value)
-    return generate_latest(SimpleNamespace(collect=families.values))
+    return prometheus.generate_latest(SimpleNamespace(collect=families.values))

@@ -13,7 +13,7 @@ from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from itertools import accumulate, groupby, takewhile
 from threading import Lock
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from lastword.api import Generation
 from lastword.decoding.step import max_slots
@@ -29,7 +29,6 @@ from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.recipe.text import from_data, to_text
 from lastword.serve import protocol
-from lastword.serve.engine import ServerEngine
 from lastword.serve.protocol import AnswerBody, AnswerDetails, ChatRequest, CompletionRequest, LengthsRequest
 from lastword.serve.request import InvalidRequestError, RequestEvent, RequestFinished, ServerError, ServerRequest
 from lastword.serve.settings import ServerSettings
@@ -37,6 +36,9 @@ from lastword.survival.distribution import LengthDistribution
 from lastword.survival.interpretation import Auto
 from lastword.version import __version__
 from lastword.viz.frames import Frame
+
+if TYPE_CHECKING:
+    from lastword.serve.engine import ServerEngine
 
 Result = TypeVar("Result")
 

@@ -166,6 +166,16 @@ def test_a_truncated_text_never_has_the_reason_stop(toy, answer):
     assert ended(finish=Finish.STOPPED, stop_reason="ij") == ("stop", "stop")
 
 
+def test_metrics_do_not_fail_with_the_description_of_the_model(toy, monkeypatch):
+    async def served_model(service):
+        raise RuntimeError("of a test")
+
+    monkeypatch.setattr(ModelService, "served_model", served_model)
+    (response,) = ask(Scripted(toy, []), ("GET", "/metrics", None))
+    assert response.status_code == 200
+    assert "lastword:num_requests_running" in response.text
+
+
 KEYED = [
     ("GET", "/v1/models", None),
     ("GET", "/metrics", None),

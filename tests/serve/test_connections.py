@@ -189,13 +189,15 @@ def test_a_client_with_many_connections_costs_other_clients_none(live, toy, conn
 
 def test_a_connection_replaces_one_at_most_also_before_that_one_is_closed():
     """The event loop reports later that a connection was closed."""
-    table, closed = ConnectionTable(settings(max_connections=2, max_connections_per_client=2)), []
+    closed, counted = [], []
+    table = ConnectionTable(settings(max_connections=2, max_connections_per_client=2), lambda: counted.append(1))
     for name in "abcd":
         connection = Mock(address="10.0.0.1", received=0)
         connection.transport.abort = partial(closed.append, name)
         table.add(connection)
         table.set_waiting(connection, True)
     assert closed == ["a", "b"]
+    assert len(counted) == 2
 
 
 def test_a_request_in_progress_is_not_replaced(live, connect):
@@ -226,7 +228,7 @@ def test_bodies_that_do_not_arrive_are_limited_together(live, toy, connect):
 def test_connections_that_ended_are_forgotten(live, toy, connect, monkeypatch):
     protocols = []
     monkeypatch.setattr(
-        app, "limited_protocol", lambda limits: protocols.append(limited_protocol(limits)) or protocols[0]
+        app, "limited_protocol", lambda *options: protocols.append(limited_protocol(*options)) or protocols[0]
     )
     server = live(toy, settings=settings(client_timeout=0.4))
     for data in [*UNFINISHED.values(), b"\0", HEALTH + b"\r\n", raw_request(), raw_request(stream=True)]:

@@ -114,6 +114,17 @@ def test_an_answer_has_its_own_prompt_cost_and_end():
             assert generation.finish is expected.finish
 
 
+def test_a_prompt_with_several_answers_is_counted_once():
+    request = request_of("abc", Recipe().with_choices(length="fixed:2"))
+
+    async def decode():
+        async with engine_of(TOY) as engine:
+            await engine.submit([request, replace(request, seed=1)]).answers()
+            return engine.metrics.text().decode()
+
+    assert "lastword:prompt_tokens_total 3.0" in run(decode())
+
+
 def test_a_cancelled_request_frees_its_row_between_two_passes():
     model, others = Misbehaving(pause=0.005), mixed(3)
 

@@ -121,6 +121,15 @@ def test_a_cancelled_probe_is_dropped_before_its_turn(worker):
     assert worker.num_unfinished == 0
 
 
+def test_a_probe_that_runs_when_the_engine_fails_ends_with_an_error(worker):
+    running, waiting = probe_of("abc"), probe_of("abc")
+    running.result.set_running_or_notify_cancel()
+    for probe in (running, waiting):
+        worker.add(probe)
+    worker.refuse_all()
+    assert [probe.result.exception().code for probe in (running, waiting)] == ["draining"] * 2
+
+
 def test_probes_count_towards_the_limit_of_the_queue():
     model = Misbehaving(pause=0.1)
 
