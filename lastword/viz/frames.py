@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -38,48 +38,23 @@ def align_frame(
     one slot (Daedal). `written` marks the old slots that the pass filled. If none of these changes explains
     the new answer, for example because a hook rewrote it, slots are assumed to be unchanged.
     """
-    growth = max(0, len(new) - len(old))
-    place, count = 0, 0
-    for candidate in dict.fromkeys((growth, *range(min(MAX_INSERTED, len(new)) + 1))):
-        insertion = _insertion(old, new, mask, written, candidate)
-        if insertion is not None:
-            place, count = insertion, candidate
-            break
-    slots = [*range(place), *([None] * count), *range(place, len(new) - count)]
-    return [None if slot is None or slot >= len(old) else slot for slot in slots]
 
+    def fits(slot: int, token: int) -> bool:
+        """Return whether an old slot may have this token now."""
+        if old[slot] != mask:
+            return token == old[slot]
+        return written is None or slot >= len(written) or written[slot] == (token != mask)
 
-def _insertion(
-    old: Sequence[int], new: Sequence[int], mask: int, written: Sequence[bool] | None, count: int
-) -> int | None:
-    """Return the slot before which `count` masks were inserted; None if that does not explain the new answer."""
-    # The expected content of each old slot now: its token, any token (True), a mask (False), or either (None).
-    expected = list[int | bool | None](old)
-    for slot, token in enumerate(old):
-        if token == mask:
-            expected[slot] = None if written is None or slot >= len(written) else written[slot]
-    unchanged = _count_matches(zip(expected, new), mask)
-    if not count:
-        return unchanged if unchanged == min(len(old), len(new)) else None
-    last = min(len(old), len(new) - count)
-    behind = zip(reversed(expected[:last]), reversed(new[count : count + last]))
-    shifted = last - _count_matches(behind, mask)
-    for place in range(min(unchanged, last), shifted - 1, -1):
-        if all(token == mask for token in new[place : place + count]):
-            return place
-    return None
-
-
-def _count_matches(pairs: Iterable[tuple[int | bool | None, int]], mask: int) -> int:
-    """Return the number of leading pairs (expected, token) that match."""
-
-    def matches(pair: tuple[int | bool | None, int]) -> bool:
-        expected, token = pair
-        if isinstance(expected, bool):
-            return expected == (token != mask)
-        return expected is None or expected == token
-
-    return sum(1 for _ in takewhile(matches, pairs))
+    shared, growth = min(len(old), len(new)), max(0, len(new) - len(old))
+    unchanged = next((slot for slot in range(shared) if not fits(slot, new[slot])), shared)
+    for count in dict.fromkeys((growth, *range(min(MAX_INSERTED, len(new)) + 1))):  # of inserted masks
+        last = min(len(old), len(new) - count)
+        moved = next((slot + 1 for slot in reversed(range(last)) if not fits(slot, new[slot + count])), 0)
+        for place in range(min(unchanged, last), moved - 1, -1):
+            if all(token == mask for token in new[place : place + count]):
+                slots = [*range(place), *([None] * count), *range(place, len(new) - count)]
+                return [None if slot is None or slot >= len(old) else slot for slot in slots]
+    return [slot if slot < len(old) else None for slot in range(len(new))]
 
 
 FilledSlot = tuple[int, int | None, float | None]  # token, the forward pass that filled it, confidence
