@@ -19,6 +19,7 @@ import torch
 
 from lastword.api import build_generation, default_batch_size, predict_length
 from lastword.decoding.detokenizer import IncrementalDetokenizer
+from lastword.decoding.forward import TokenCost
 from lastword.decoding.loop import Step
 from lastword.decoding.running_batch import FinishedRow, PlannedRequest, plan_lengths
 from lastword.decoding.sampling import RowGenerators
@@ -62,7 +63,7 @@ class ActiveRequest(QueuedRequest):
     stream: EventStream
     detokenizer: IncrementalDetokenizer
     predicted: PredictedWork  # a guess until the request is planned
-    planned: PlannedRequest | None = None
+    planned: tuple[Plan, TokenCost] | None = None  # with the cost of the probe
     trace: RowTrace | None = None  # only if the request streams frames or wants log-probabilities
     session: DecodeSession | None = None
     started: float | None = None  # when the request first got a row
@@ -194,11 +195,9 @@ class DecodeWorker:
             return
         self._metrics.probe_seconds.observe(time.monotonic() - started)
         self._metrics.probes.inc(len(batch))
-        for active, prompt, (plan, cost), work in zip(batch, prompts, plans, predicted):
-            generators = RowGenerators([active.request.seed], self._model.device)
-            active.planned = PlannedRequest(active.request_id, prompt, plan, cost, generators, active.request.stop)
-            active.predicted = work
-            self._queue(active, plan)
+        for active, planned, work in zip(batch, plans, predicted):
+            active.planned, active.predicted = planned, work
+            self._queue(active, planned[0])
 
     def _queue(self, active: ActiveRequest, plan: Plan) -> None:
         """Put a planned request into the waiting state, or refuse it if its deadline cannot be met."""
@@ -237,18 +236,19 @@ class DecodeWorker:
             running.append(chosen)
 
     def _start(self, active: ActiveRequest) -> None:
-        planned = active.planned
-        if planned is None:
+        if active.planned is None:
             raise RuntimeError("a request was started before its length was planned")
+        (plan, cost), request = active.planned, active.request
         active.session = self._session_for(active)
         active.started = active.started or time.monotonic()
         active.tokens_computed = active.passes_taken = 0
-        generators = RowGenerators([active.request.seed], self._model.device)  # a restarted row draws the same numbers
-        active.session.add(replace(planned, generators=generators))
-        if active.request.stream_frames or active.request.logprobs:
+        prompt = torch.tensor(request.prompt_ids)
+        generators = RowGenerators([request.seed], self._model.device)  # a restarted row draws the same numbers
+        active.session.add(PlannedRequest(active.request_id, prompt, plan, cost, generators, request.stop))
+        if request.stream_frames or request.logprobs:
             active.trace = RowTrace(self._model.tokenizer, self._model.ids)
-            frame = active.trace.begin([self._model.ids.mask] * planned.plan.max_horizon)
-            if active.request.stream_frames:
+            frame = active.trace.begin([self._model.ids.mask] * plan.max_horizon)
+            if request.stream_frames:
                 active.emit(frame)
 
     def _session_for(self, active: ActiveRequest) -> DecodeSession:
