@@ -20,6 +20,8 @@ from lastword.serve.request import InvalidRequestError, ServerError
 from lastword.serve.settings import ServerSettings
 from lastword.validation import MAX_SLOTS
 
+ServerBody = protocol.AnswerBody
+
 SETTINGS = ServerSettings()
 LINE_ID = re.compile(r"batch_req_([0-9a-f]{12})_([0-9]{1,12})")  # with the run id and the index
 
@@ -35,7 +37,7 @@ class RequestLine(BaseModel):
     body: dict[str, Any] | str  # an object, or its JSON text in a table
 
 
-def parse_request_line(data: object) -> protocol.AnswerBody:
+def parse_request_line(data: object) -> ServerBody:
     """Return the request of a line; raise PromptError, or InvalidRequestError if its body is invalid."""
     try:
         line = validate(RequestLine, data)
@@ -58,7 +60,7 @@ def parse_request_line(data: object) -> protocol.AnswerBody:
 def to_batch_line(
     index: int,
     custom_id: str | int | None,
-    body: protocol.AnswerBody,
+    body: ServerBody,
     model: ModelInfo | RemoteModelInfo,
     name: str,
     recipe: Recipe,
@@ -97,7 +99,7 @@ def to_batch_line(
 
 
 def _remote_requests(
-    body: protocol.AnswerBody, cap: int | None, model: RemoteModelInfo
+    body: ServerBody, cap: int | None, model: RemoteModelInfo
 ) -> tuple[list[GenerationRequest], list[Recipe]]:
     """Return the requests and recipes of a line whose prompts a server will tokenize."""
     prompts: Any
