@@ -300,7 +300,8 @@ class DecodeWorker:
         the maximum batch size is reduced instead.
         """
         self._sessions.remove(session)
-        out_of_memory = is_out_of_memory(error)
+        is_memory_error = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+        out_of_memory = is_memory_error or "allocate memory" in str(error)
         if out_of_memory and len(rows) > 1:
             self.max_batch_size = min(self.max_batch_size, max(1, len(rows) // 2))
             log.warning("out of memory: at most %d rows per batch from now on", self.max_batch_size)
@@ -396,11 +397,6 @@ def client_error(error: Exception) -> LastwordError:
         return error
     log.error("a request failed", exc_info=error)
     return ServerError("decoding this answer failed; other requests are not affected", "decoding_failed")
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Return whether the error was caused by a lack of device or host memory."""
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "allocate memory" in str(error)
 
 
 EngineState = Literal["starting", "ready", "draining", "stopped"]

@@ -452,6 +452,4 @@ def from_validation_error(kind: type[BaseModel], errors: Sequence[Mapping[str, A
             reason = description.removeprefix(NOT_SUPPORTED).rstrip(".")
             message = f"{field} is not supported: {reason}; leave it out (given: {short_repr(first['input'])})"
             return InvalidRequestError(message, field, "unsupported_field")
-    if not field:
-        return InvalidRequestError(str(first["msg"]))
     return InvalidRequestError(f"{field}: {first['msg']} (given: {short_repr(first['input'])})", field)

@@ -87,8 +87,8 @@ class RecipeAverages(dict[Recipe, float]):
 class WorkEstimator:
     """An estimator of the remaining work of requests, in seconds and in computed tokens.
 
-    It learns from finished requests. Replicas are compared by computed tokens, which do not depend on the machine or
-    its load; seconds are for deadlines and `Retry-After`.
+    It learns from finished requests. Seconds are for deadlines, `Retry-After` and autoscaling; computed tokens do not
+    depend on the machine or its load.
     """
 
     passes_per_token: RecipeAverages = field(default_factory=RecipeAverages)
