@@ -145,7 +145,7 @@ def _validate_prompt(prompt: PromptIds, number: int, ids: TokenIds) -> Int[Tenso
             f"prompt {number} is not a list of token ids ({error}); give text, chat messages or integer ids"
         ) from error
     if not tokens:
-        raise PromptError(f"prompt {number} is empty; give it at least one token")
+        raise PromptError(f"prompt {number} is empty; give at least one prompt, with at least one token")
     for token in (min(tokens), max(tokens)):
         if not 0 <= token < ids.vocab_size:
             raise PromptError(
