@@ -40,6 +40,7 @@ _QWEN2_PIECES = (
 )
 
 LONG_TEXT = 10_000  # characters
+MAX_NFC_RATIO = 4  # characters before and after NFC, rounded up: at most 3 become 1
 MARK = "\ue000"  # a character that Unicode leaves undefined
 
 # Limits of a chat template, which is code from a checkpoint.
@@ -130,6 +131,17 @@ class Tokenizer:
                 f"{text!r:.80} cannot be encoded, only a str of whole Unicode characters can; "
                 "convert it, and replace lone surrogates (\\ud800 to \\udfff)"
             ) from error
+
+    def fits(self, text: str, tokens: int) -> bool:
+        """Return False if a text is certainly longer than a number of tokens; the text is not encoded.
+
+        Tokenizers that drop text, such as one that strips spaces, may encode more.
+        """
+        return len(text) <= tokens * self._longest * MAX_NFC_RATIO
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self.core.get_vocab(with_added_tokens=True)), default=1)
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """Return the text of ids; ids without a token, such as spare rows of the embedding, are skipped."""

@@ -20,7 +20,7 @@ from lastword.decoding.step import max_slots
 from lastword.engines.base import compute_dtype, environment
 from lastword.errors import LastwordError, SettingError
 from lastword.models.base import MaskPredictor
-from lastword.models.tokenizer import LONG_TEXT
+from lastword.models.tokenizer import LONG_TEXT, Tokenizer
 from lastword.models.weights import fingerprint
 from lastword.policies.length.policy import Plan
 from lastword.policies.length.wrappers import combined_traits
@@ -272,9 +272,14 @@ def tokenize(
     field = "messages" if getattr(body, "messages", None) else "prompt"
     given: Any = getattr(body, field)
     prompts = [_conversation(given, model)] if field == "messages" else given
+    limit = min(settings.max_prompt_tokens or model.max_seq_len, model.max_seq_len - 1)
+    texts = ["".join(turn["content"] for turn in prompts[0])] if field == "messages" else prompts
+    for text in texts:
+        if isinstance(text, str) and isinstance(model.tokenizer, Tokenizer) and not model.tokenizer.fits(text, limit):
+            message = f"a text of {len(text)} characters was given; at most {limit} tokens are allowed"
+            raise InvalidRequestError(message, field, "context_length_exceeded")
     with errors_of_field(field):
         token_ids = tokenize_prompts(model, prompts)
-        limit = min(settings.max_prompt_tokens or model.max_seq_len, model.max_seq_len - 1)
         for number, prompt_ids in enumerate(token_ids):
             if len(prompt_ids) > limit:
                 message = f"prompt {number} has {len(prompt_ids)} tokens; at most {limit} are allowed"

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 import lastword
 from lastword.decoding.sampling import Sampling
 from lastword.errors import SettingError
+from lastword.models.tokenizer import Tokenizer
 from lastword.policies.length.wrappers import combined_traits
 from lastword.prompts import tokenize_prompts
 from lastword.recipe.registry import DEFAULT_RECIPE
@@ -229,6 +230,23 @@ def test_the_longest_prompt_is_accepted_and_a_longer_one_is_not(instruct, limit)
     assert tokenize_text("a " * (limit // 2) + "a" * (limit % 2))
     with pytest.raises(InvalidRequestError, match=f"prompt 0 has {limit + 1} tokens"):
         tokenize_text("a " * limit + "a")
+
+
+@pytest.mark.parametrize("count", [1, 50])
+def test_text_that_is_too_long_for_any_prompt_is_not_tokenized(instruct, monkeypatch, count):
+    monkeypatch.setattr(Tokenizer, "encode", lambda self, text: pytest.fail("it was tokenized"))
+    turns = [{"role": "user", "content": "a" * (100_000 // count)}] * count
+    for kind, field, value in [(CompletionRequest, "prompt", ["b", "a" * 100_000]), (ChatRequest, "messages", turns)]:
+        with pytest.raises(InvalidRequestError, match="100000 characters .* at most 1023 tokens") as refused:
+            tokenize(kind.model_validate({"model": "x", field: value}), instruct, ServerSettings())
+        assert (refused.value.code, refused.value.param) == ("context_length_exceeded", field)
+
+
+def test_text_of_the_longest_tokens_may_be_tokenized(instruct):
+    tokenizer = instruct.tokenizer
+    longest = max(tokenizer.core.get_vocab(), key=len)
+    assert tokenizer.fits(longest * 20, 20)
+    assert not tokenizer.fits(longest * 20, 4)
 
 
 def test_a_list_of_too_many_ids_is_refused_before_they_are_checked(instruct):
