@@ -237,7 +237,7 @@ def test_text_that_is_too_long_for_any_prompt_is_not_tokenized(instruct, monkeyp
     monkeypatch.setattr(Tokenizer, "encode", lambda self, text: pytest.fail("it was tokenized"))
     turns = [{"role": "user", "content": "a" * (100_000 // count)}] * count
     for kind, field, value in [(CompletionRequest, "prompt", ["b", "a" * 100_000]), (ChatRequest, "messages", turns)]:
-        with pytest.raises(InvalidRequestError, match="100000 characters .* at most 1023 tokens") as refused:
+        with pytest.raises(InvalidRequestError, match=r"100000 characters .* at most 1023 tokens") as refused:
             tokenize(kind.model_validate({"model": "x", field: value}), instruct, ServerSettings())
         assert (refused.value.code, refused.value.param) == ("context_length_exceeded", field)
 
