@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from operator import itemgetter
@@ -12,18 +12,17 @@ from typing import Any, cast, overload
 from typing_extensions import TypedDict, Unpack
 
 from lastword.canvas.canvas import Canvas
-from lastword.canvas.tokens import PromptIds
 from lastword.decoding.detokenizer import count_tokens, decided_prefix, find_stop
 from lastword.decoding.forward import Hooks, TokenCost
-from lastword.decoding.loop import Step, caps_per_prompt, decode_prompts, seeds_per_prompt, stops_per_prompt
-from lastword.decoding.running_batch import FinishedRow, ModelProbe
-from lastword.decoding.sampling import RowGenerators, Sampling
+from lastword.decoding.loop import DecodeSettings, Step, decode_prompts, make_requests
+from lastword.decoding.running_batch import DecodeRequest, FinishedRow, ModelProbe
+from lastword.decoding.sampling import Sampling
 from lastword.errors import PromptError, SettingError
 from lastword.models.base import MaskPredictor, check_model, decode_text
 from lastword.models.load import load
 from lastword.policies.cache import Cache
 from lastword.policies.commit import CommitRule
-from lastword.policies.length.policy import LengthPolicy, Plan
+from lastword.policies.length.policy import LengthPolicy
 from lastword.policies.length.survival import Survival
 from lastword.policies.unmask.rule import UnmaskRule
 from lastword.prompts import Prompt, is_batch, prompts_in_chat, tokenize_prompts, validate_prompts, with_chat_template
@@ -32,7 +31,7 @@ from lastword.recipe.resolve import group_by_limit, resolve_checked
 from lastword.recipe.text import parse_part
 from lastword.survival.distribution import LengthDistribution
 from lastword.survival.interpretation import Auto, Interpretation
-from lastword.validation import MAX_SLOTS, check_callable, check_choice, check_int, checks_arguments
+from lastword.validation import check_callable, check_choice, checks_arguments
 from lastword.viz.frames import BatchTrace, Frame, FrameRecorder
 from lastword.viz.html import answer_html, answer_line
 from lastword.viz.replay import run, write_replay
@@ -201,104 +200,65 @@ def generate(
     >>> answer.text, answer.horizon, answer.cost.forward_passes
     ('defgh', 5, 5)
     """
-    recipe, hooks, exceed_max_seq_len = _check_options("generate", options)
-    on_step, max_batch_size = options.get("on_step"), options.get("max_batch_size")
-    frames = options.get("frames", False)
+    on_step, frames = options.get("on_step"), options.get("frames", False)
     check_choice("generate", "frames", frames, True, False)
-    if max_batch_size is not None:
-        check_int("generate", "max_batch_size", max_batch_size, minimum=1)
-        if hooks != Hooks():
-            raise SettingError(
-                f"generate(max_batch_size={max_batch_size}) was given with hooks, which need all rows at once; "
-                "leave either out"
-            )
     if on_step is not None:
         check_callable("generate", "on_step", on_step, ("step",))
-    model = as_model(model)
-    prompt = with_chat_template(model, prompt, options.get("chat"))
-    prompts, in_chat = tokenize_prompts(model, prompt), prompts_in_chat(prompt)
-    finished = generate_ids(
-        model,
-        prompts,
-        recipe,
-        seeds_per_prompt("generate", options.get("seed", 0), len(prompts)),
-        hooks=hooks,
-        exceed_max_seq_len=exceed_max_seq_len,
-        in_chat=in_chat,
-        on_step=on_step,
-        max_batch_size=max_batch_size,
-        max_new_tokens=caps_per_prompt("generate", options.get("max_new_tokens"), len(prompts)),
-        stop=stops_per_prompt("generate", options.get("stop"), len(prompts), model),
-        frames=frames,
-    )
+    loaded, requests, recipe, settings = _prepare("generate", model, prompt, options, options.get("max_batch_size"))
+    finished = generate_ids(loaded, requests, recipe, settings, on_step=on_step, frames=frames)
+    in_chat = [*settings.in_chat]
     generations = [replace(generation, chat=in_chat[row]) for row, generation in sorted(finished, key=itemgetter(0))]
     return generations if is_batch(prompt) else generations[0]
 
 
-def _check_options(owner: str, options: DecodeOptions) -> tuple[Recipe, Hooks, bool]:
-    """Check the options of `generate` or `stream`; return recipe, hooks and `exceed_max_seq_len`."""
+def _prepare(
+    owner: str, model: Model, prompt: Any, options: DecodeOptions, max_batch_size: int | None = None
+) -> tuple[MaskPredictor, list[DecodeRequest], Recipe, DecodeSettings]:
+    """Check the options of `generate` or `stream`, load the model and tokenize the prompts."""
     hooks, exceed_max_seq_len = options.get("hooks", Hooks()), options.get("exceed_max_seq_len", False)
-    Hooks.check(owner, hooks)
-    check_choice(owner, "exceed_max_seq_len", exceed_max_seq_len, True, False)
+    settings = DecodeSettings(hooks, exceed_max_seq_len, max_batch_size=max_batch_size)
+    settings.check(owner)
     parts = {name: options.get(name) for name in ("length", "unmask", "commit", "cache", "block", "sampling")}
-    settings: Any = {name: options.get(name) for name in ("temperature", "top_p", "top_k")}
-    recipe = Recipe.coerce(options.get("recipe")).with_choices(**parts).with_sampling(**settings)
-    return recipe, hooks, exceed_max_seq_len
+    sampling: Any = {name: options.get(name) for name in ("temperature", "top_p", "top_k")}
+    recipe = Recipe.coerce(options.get("recipe")).with_choices(**parts).with_sampling(**sampling)
+    model = as_model(model)
+    prompt = with_chat_template(model, prompt, options.get("chat"))
+    per_prompt = options.get("max_new_tokens"), options.get("stop"), options.get("seed", 0)
+    requests = make_requests(owner, model, tokenize_prompts(model, prompt), *per_prompt)
+    return model, requests, recipe, replace(settings, in_chat=prompts_in_chat(prompt))
 
 
 def generate_ids(
     model: MaskPredictor,
-    prompts: Sequence[PromptIds],
+    requests: Sequence[DecodeRequest],
     recipe: Recipe,
-    seeds: Sequence[int],
+    settings: DecodeSettings = DecodeSettings(),
     *,
-    hooks: Hooks = Hooks(),
-    exceed_max_seq_len: bool = False,
-    in_chat: Collection[bool | None] = (),
     on_step: Callable[[Step], None] | None = None,
-    max_batch_size: int | None = None,
-    max_new_tokens: Sequence[int | None] | None = None,
-    stop: Sequence[tuple[str, ...]] | None = None,
-    plans: Sequence[tuple[Plan, TokenCost] | None] | None = None,
     frames: bool = False,
 ) -> Iterator[tuple[int, Generation]]:
-    """Answer prompts given as token ids, with one seed each; yield index and answer as each answer is finished.
-
-    `max_new_tokens` caps the slots of each answer (None: no cap), `stop` has the stop strings of each, and `plans` is
-    the argument of `decode`.
-    """
-    tokens = validate_prompts(prompts, model.ids)
-    caps: list[int] | None = None
-    if max_new_tokens is not None and any(max_new_tokens):
-        caps = [cap or MAX_SLOTS for cap in max_new_tokens]
-    groups = [[*range(len(tokens))]]
-    if not exceed_max_seq_len:
-        groups = group_by_limit(recipe, model, [len(prompt) for prompt in tokens])
+    """Yield the index and the answer of each request as soon as the answer is finished."""
+    groups = [[*range(len(requests))]]
+    if not settings.exceed_max_seq_len:
+        groups = group_by_limit(recipe, model, [len(request.prompt_ids) for request in requests])
+    if settings.hooks == Hooks():
+        settings = replace(settings, max_batch_size=settings.max_batch_size or default_batch_size(model))
+    settings = replace(settings, use_cuda_graphs=on_step is None and not frames)
     for rows in groups:
-        steps = decode_prompts(
-            model,
-            [tokens[row] for row in rows],
-            recipe,
-            RowGenerators([seeds[row] for row in rows], model.device),
-            hooks=hooks,
-            exceed_max_seq_len=exceed_max_seq_len,
-            in_chat=in_chat,
-            max_batch_size=None if hooks != Hooks() else max_batch_size or default_batch_size(model),
-            max_new_tokens=None if caps is None else [caps[row] for row in rows],
-            stop=None if stop is None else [stop[row] for row in rows],
-            plans=None if plans is None else [plans[row] for row in rows],
-            use_cuda_graphs=on_step is None and not frames,
-        )
         recorder = FrameRecorder(model.tokenizer, model.ids) if frames else None
-        for finished, step in _finished_rows(steps, on_step, recorder):
-            row = rows[finished.request_id]
-            generation = build_generation(
-                model, finished, step.recipe, tokens[row].tolist(), graph_fallbacks=step.graph_fallbacks
-            )
-            if recorder is not None:
-                prompt_text = decode_text(model.tokenizer, generation.prompt)
-                generation = replace(generation, frames=recorder.of_row(finished.request_id), prompt_text=prompt_text)
-            yield row, generation
+        callbacks = [callback for callback in (on_step, recorder) if callback is not None]
+        for step in _steps(decode_prompts(model, [requests[row] for row in rows], recipe, settings)):
+            for callback in callbacks:
+                callback(step)
+            for finished in step.finished:
+                row = rows[finished.request_id]
+                prompt, fallbacks = requests[row].prompt_ids.tolist(), step.graph_fallbacks
+                generation = build_generation(model, finished, step.recipe, prompt, graph_fallbacks=fallbacks)
+                if recorder is not None:
+                    history = recorder.of_row(finished.request_id)
+                    prompt_text = decode_text(model.tokenizer, generation.prompt)
+                    generation = replace(generation, frames=history, prompt_text=prompt_text)
+                yield row, generation
 
 
 @checks_arguments()
@@ -337,25 +297,15 @@ def predict_length(
     return lengths if is_batch(prompt) else lengths.row(0)
 
 
-def _finished_rows(
-    steps: Iterator[Step], *callbacks: Callable[[Step], None] | None
-) -> Iterator[tuple[FinishedRow, Step]]:
-    """Run the callbacks after each step, and yield each finished row with its last step."""
+def _steps(steps: Iterator[Step]) -> Iterator[Step]:
+    """Yield all steps; raise SettingError if there is none."""
     step: Step | None = None
     for step in steps:
-        for callback in callbacks:
-            if callback is not None:
-                callback(step)
-        for row in step.finished:
-            yield row, step
+        yield step
     if step is None:
-        raise _nothing_to_decode()
-
-
-def _nothing_to_decode() -> SettingError:
-    return SettingError(
-        "the tokens hook filled every slot before the first pass, so there was nothing to decode; leave some masks"
-    )
+        raise SettingError(
+            "the tokens hook filled every slot before the first pass, so there was nothing to decode; leave some masks"
+        )
 
 
 def default_batch_size(model: MaskPredictor) -> int:
@@ -423,36 +373,19 @@ def stream(model: Model, prompt: Prompt, **options: Unpack[DecodeOptions]) -> It
     2 de_ (1, 2, None)
     3 def (1, 2, 3)
     """
-    recipe, hooks, exceed_max_seq_len = _check_options("stream", options)
-    model = as_model(model)
     if is_batch(prompt):
         raise PromptError(
             f"stream was given {len(prompt)} prompts and takes one; for several, keep the frames with "
             "generate(..., frames=True)"
         )
-    prompt = with_chat_template(model, prompt, options.get("chat"))
-    stop = stops_per_prompt("stream", options.get("stop"), 1, model)
-    steps = decode_prompts(
-        model,
-        validate_prompts(tokenize_prompts(model, prompt), model.ids),
-        recipe,
-        RowGenerators(seeds_per_prompt("stream", options.get("seed", 0), 1), model.device),
-        hooks=hooks,
-        exceed_max_seq_len=exceed_max_seq_len,
-        in_chat=prompts_in_chat(prompt),
-        max_new_tokens=caps_per_prompt("stream", options.get("max_new_tokens"), 1),
-        stop=stop,
-    )
-    return _frames(steps, BatchTrace(model.tokenizer, model.ids), stop[0] if stop else ())
+    loaded, requests, recipe, settings = _prepare("stream", model, prompt, options)
+    steps = _steps(decode_prompts(loaded, requests, recipe, settings))
+    return _frames(steps, BatchTrace(loaded.tokenizer, loaded.ids), requests[0].stop)
 
 
 def _frames(steps: Iterator[Step], trace: BatchTrace, stop: Sequence[str]) -> Iterator[Frame]:
     """Yield the frames of one row, their text cut before the stop string that is complete first."""
-    is_empty = True
     for step in steps:
         for _, frame in trace.of(step):
-            is_empty = False
             match = find_stop(frame.text, stop)
             yield frame if match is None else replace(frame, text=match[0])
-    if is_empty:
-        raise _nothing_to_decode()

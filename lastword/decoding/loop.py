@@ -14,7 +14,14 @@ from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.tokens import PromptIds
 from lastword.decoding.forward import BatchCost, Forward, Hooks, TokenCost
 from lastword.decoding.prediction import Prediction
-from lastword.decoding.running_batch import FinishedRow, PlannedRequest, PromptQueue, RequestQueue, RunningBatch
+from lastword.decoding.running_batch import (
+    DecodeRequest,
+    FinishedRow,
+    PlannedRequest,
+    PromptQueue,
+    RequestQueue,
+    RunningBatch,
+)
 from lastword.decoding.sampling import RowGenerators, check_seed, check_seeds
 from lastword.decoding.static_shapes import PhaseScheduler
 from lastword.decoding.step import CanvasLayout, StepDetails, Stepper, supports_static_shapes
@@ -23,7 +30,7 @@ from lastword.models.base import MaskPredictor, check_model
 from lastword.policies.length.policy import Plan
 from lastword.prompts import validate_prompts
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.resolve import check_common_limit, check_request, resolve_checked
+from lastword.recipe.resolve import check_common_limit, check_prompt_options, resolve_checked
 from lastword.validation import (
     MAX_COUNT,
     MAX_SLOTS,
@@ -123,67 +130,80 @@ def decode(
         use_cuda_graphs: replay steps as CUDA graphs if the device and the recipe's parts allow it.
     """
     check_model(model)
-    recipe = check_request("decode", recipe, in_chat, exceed_max_seq_len)
-    recipe = recipe.with_sampling(temperature=temperature, top_p=top_p, top_k=top_k)
-    Hooks.check("decode", hooks)
-    check_choice("decode", "use_cuda_graphs", use_cuda_graphs, True, False)
+    settings = DecodeSettings(hooks, exceed_max_seq_len, in_chat, max_batch_size, use_cuda_graphs)
+    settings.check("decode")
+    recipe = Recipe.coerce(recipe).with_sampling(temperature=temperature, top_p=top_p, top_k=top_k)
     if generators is not None:
         expected = "lastword.RowGenerators(seeds), or None"
         check_type("decode", "generators", generators, RowGenerators, expected)
         if not isinstance(seed, int) or seed:
             raise SettingError(f"decode(seed={short_repr(seed)}) was given with generators; leave either out")
-    if max_batch_size is not None:
-        check_int("decode", "max_batch_size", max_batch_size, minimum=1)
-        if hooks != Hooks():
-            raise SettingError(
-                f"decode(max_batch_size={max_batch_size}) was given with hooks, which need all rows at once; "
-                "leave either out"
-            )
-    prompts = validate_prompts(prompts, model.ids)
-    count = len(prompts)
-    caps = caps_per_prompt("decode", max_new_tokens, count)
-    stops = stops_per_prompt("decode", stop, count, model)
-    seeds = seeds_per_prompt("decode", seed, count)
-    if plans is not None:
-        _check_plans(plans)
-        check_count("plans", plans, count)
-    if generators is not None:
-        check_count("generators", generators, count)
-    check_common_limit(recipe, model, [len(prompt) for prompt in prompts], exceed_max_seq_len)
-    return decode_prompts(
-        model,
-        prompts,
-        recipe,
-        generators or RowGenerators(seeds, model.device),
-        hooks=hooks,
-        exceed_max_seq_len=exceed_max_seq_len,
-        in_chat=in_chat,
-        max_batch_size=max_batch_size,
-        max_new_tokens=caps,
-        stop=stops,
-        plans=plans,
-        use_cuda_graphs=use_cuda_graphs,
-    )
+    requests = make_requests("decode", model, prompts, max_new_tokens, stop, seed, generators, plans)
+    lengths = [len(request.prompt_ids) for request in requests]
+    check_common_limit(recipe, model, lengths, exceed_max_seq_len)
+    return decode_prompts(model, requests, recipe, settings)
 
 
-def caps_per_prompt(owner: str, value: int | Sequence[int | None] | None, count: int) -> list[int] | None:
-    """Return a cap per prompt, MAX_SLOTS where there is none; None if no prompt has one."""
-    if value is None:
-        return None
-    values = [value] * count if isinstance(value, int) else value
+@dataclass(frozen=True)
+class DecodeSettings:
+    """The options of `decode` that all prompts share, except the recipe."""
+
+    hooks: Hooks = Hooks()
+    exceed_max_seq_len: bool = False
+    in_chat: Collection[bool | None] = ()
+    max_batch_size: int | None = None
+    use_cuda_graphs: bool = False
+
+    def check(self, owner: str) -> None:
+        """Raise an error that names `owner` for a setting that is invalid."""
+        Hooks.check(owner, self.hooks)
+        check_prompt_options(owner, self.in_chat, self.exceed_max_seq_len)
+        check_choice(owner, "use_cuda_graphs", self.use_cuda_graphs, True, False)
+        if self.max_batch_size is not None:
+            check_int(owner, "max_batch_size", self.max_batch_size, minimum=1)
+            if self.hooks != Hooks():
+                raise SettingError(
+                    f"{owner}(max_batch_size={self.max_batch_size}) was given with hooks, which need all rows at "
+                    "once; leave either out"
+                )
+
+
+def make_requests(
+    owner: str,
+    model: MaskPredictor,
+    prompts: Sequence[PromptIds],
+    max_new_tokens: int | Sequence[int | None] | None = None,
+    stop: str | Sequence[str] | Sequence[Sequence[str]] | None = None,
+    seed: int | Sequence[int] = 0,
+    generators: RowGenerators | None = None,
+    plans: Sequence[tuple[Plan, TokenCost] | None] | None = None,
+) -> list[DecodeRequest]:
+    """Return the request of each prompt; the arguments of `decode` that are set per prompt are checked here."""
+    tokens = validate_prompts(prompts, model.ids)
+    count = len(tokens)
+    caps, stops = caps_per_prompt(owner, max_new_tokens, count), stops_per_prompt(owner, stop, count, model)
+    seeds, plans = seeds_per_prompt(owner, seed, count), _plans_per_prompt(owner, plans, count)
+    if generators is None:
+        generators = RowGenerators(seeds, model.device)
+    check_count("generators", generators, count)
+    rows = [generators.select([row]) for row in range(count)]
+    return [DecodeRequest(*values) for values in zip(tokens, rows, caps, stops, plans)]
+
+
+def caps_per_prompt(owner: str, value: int | Sequence[int | None] | None, count: int) -> list[int | None]:
+    """Return the cap of each prompt, or None where there is none."""
+    values = [value] * count if value is None or isinstance(value, int) else value
     check_list(owner, "max_new_tokens", values, "a whole number, or a list with one per prompt")
     check_count("max_new_tokens", values, count)
     for cap in values:
         if cap is not None:
             check_int(owner, "max_new_tokens", cap, minimum=1, maximum=MAX_COUNT)
-    return [min(cap or MAX_SLOTS, MAX_SLOTS) for cap in values] if any(values) else None
+    return [None if cap is None else min(cap, MAX_SLOTS) for cap in values]
 
 
-def stops_per_prompt(owner: str, value: Any, count: int, model: MaskPredictor) -> list[tuple[str, ...]] | None:
-    """Return the stop strings of each prompt, given for all or per prompt; None if there are none."""
-    values = [value] if isinstance(value, str) else value
-    if values is None or (is_list(values) and not values):
-        return None
+def stops_per_prompt(owner: str, value: Any, count: int, model: MaskPredictor) -> list[tuple[str, ...]]:
+    """Return the stop strings of each prompt, given for all or per prompt."""
+    values = [value] if isinstance(value, str) else () if value is None else value
     check_list(owner, "stop", values, "text, or a list of texts")
     per_prompt = [[item] if isinstance(item, str) else item for item in values]
     if all(isinstance(item, str) for item in values):
@@ -195,7 +215,7 @@ def stops_per_prompt(owner: str, value: Any, count: int, model: MaskPredictor) -
                 "texts per prompt, none of them empty"
             )
     check_count("lists of stop strings", per_prompt, count)
-    if model.tokenizer is None:
+    if any(per_prompt) and model.tokenizer is None:
         raise SettingError(f"{owner}(stop={short_repr(value)}) was given, which needs a model with a tokenizer")
     return [tuple(texts) for texts in per_prompt]
 
@@ -210,52 +230,42 @@ def seeds_per_prompt(owner: str, seed: int | Sequence[int], count: int) -> list[
     return seeds
 
 
+def _plans_per_prompt(owner: str, plans: Any, count: int) -> list[tuple[Plan, TokenCost] | None]:
+    """Return the given plan of each prompt with its cost, or None where there is none."""
+    values = [None] * count if plans is None else plans
+    check_list(owner, "plans", values, "a list of plans and their costs, one per prompt")
+    for plan in values:
+        if plan is not None and not (isinstance(plan, tuple) and [*map(type, plan)] == [Plan, TokenCost]):
+            raise WrongTypeError(
+                f"{owner}(plans=...) was given {short_repr(plan)}; give a plan with its cost, as "
+                "lastword.decoding.running_batch.plan_lengths returns them, or None"
+            )
+    check_count("plans", values, count)
+    return [*values]
+
+
 def check_count(name: str, values: Sized, count: int) -> None:
     """Raise SettingError unless there is one value per prompt."""
     if len(values) != count:
         raise SettingError(f"{len(values)} {name} were given for {count} prompts; give one each")
 
 
-def _check_plans(plans: Sequence[object]) -> None:
-    """Raise WrongTypeError unless every element is a plan with its cost, or None."""
-    check_list("decode", "plans", plans, "a list of plans and their costs, one per prompt")
-    for plan in plans:
-        if plan is not None and not (isinstance(plan, tuple) and [*map(type, plan)] == [Plan, TokenCost]):
-            raise WrongTypeError(
-                f"decode(plans=...) was given {short_repr(plan)}; give a plan with its cost, as "
-                "lastword.decoding.running_batch.plan_lengths returns them, or None"
-            )
-
-
 def decode_prompts(
-    model: MaskPredictor,
-    prompts: Sequence[Tensor],
-    recipe: Recipe,
-    generators: RowGenerators,
-    *,
-    hooks: Hooks = Hooks(),
-    exceed_max_seq_len: bool = False,
-    in_chat: Collection[bool | None] = (),
-    max_batch_size: int | None = None,
-    max_new_tokens: Sequence[int] | None = None,
-    stop: Sequence[tuple[str, ...]] | None = None,
-    plans: Sequence[tuple[Plan, TokenCost] | None] | None = None,
-    use_cuda_graphs: bool = False,
+    model: MaskPredictor, requests: Sequence[DecodeRequest], recipe: Recipe, settings: DecodeSettings
 ) -> Iterator[Step]:
-    """Decode like `decode`, for validated prompts with a common length limit; arguments are not checked."""
-    longest = max(map(len, prompts))
-    recipe = resolve_checked(recipe, model, longest, in_chat=in_chat, exceed_max_seq_len=exceed_max_seq_len)
-    batch_size = min(max_batch_size or len(prompts), len(prompts))
-    queue = PromptQueue(model, recipe, prompts, generators, batch_size, max_new_tokens, stop, plans, exceed_max_seq_len)
+    """Decode like `decode`, for requests with a common length limit; arguments are not checked."""
+    longest, exceed = max(len(request.prompt_ids) for request in requests), settings.exceed_max_seq_len
+    recipe = resolve_checked(recipe, model, longest, in_chat=settings.in_chat, exceed_max_seq_len=exceed)
+    batch_size = min(settings.max_batch_size or len(requests), len(requests))
     yield from decode_steps(
         model,
         recipe,
-        queue,
+        PromptQueue(model, recipe, requests, batch_size, exceed),
         max_batch_size=batch_size,
         max_prompt_tokens=longest,
-        hooks=hooks,
-        exceed_max_seq_len=exceed_max_seq_len,
-        use_cuda_graphs=use_cuda_graphs,
+        hooks=settings.hooks,
+        exceed_max_seq_len=exceed,
+        use_cuda_graphs=settings.use_cuda_graphs,
     )
 
 

@@ -27,7 +27,7 @@ from lastword.policies.length.policy import Plan, plan_with
 from lastword.policies.unmask.rule import stuck_error
 from lastword.recipe.recipe import Recipe
 from lastword.survival.distribution import LengthDistribution
-from lastword.validation import check_int
+from lastword.validation import MAX_SLOTS, check_int
 
 
 class RequestQueue(ABC):
@@ -42,6 +42,17 @@ class RequestQueue(ABC):
         return ()
 
 
+@dataclass(frozen=True, eq=False)
+class DecodeRequest:
+    """A prompt to decode, with the options that may differ between prompts."""
+
+    prompt_ids: Tensor
+    generators: RowGenerators  # of one row
+    max_new_tokens: int | None = None  # a cap on the slots of the answer
+    stop: tuple[str, ...] = ()  # strings that end the answer
+    plan: tuple[Plan, TokenCost] | None = None  # a result of `plan_lengths`; None: planned by the queue
+
+
 @dataclass(eq=False)
 class PromptQueue(RequestQueue):
     """A queue of a given list of prompts.
@@ -52,16 +63,12 @@ class PromptQueue(RequestQueue):
 
     model: MaskPredictor
     recipe: Recipe
-    prompts: Sequence[Tensor]
-    generators: RowGenerators
+    requests: Sequence[DecodeRequest]
     max_batch_size: int
-    max_new_tokens: Sequence[int] | None = None
-    stop: Sequence[tuple[str, ...]] | None = None
-    plans: Sequence[tuple[Plan, TokenCost] | None] | None = None
     exceed_max_seq_len: bool = False
 
     def __post_init__(self) -> None:
-        self._waiting = list(range(len(self.prompts)))
+        self._waiting = list(enumerate(self.requests))
         self._planned: list[PlannedRequest] = []
 
     def take(self, free_rows: int) -> Sequence[PlannedRequest]:
@@ -71,31 +78,24 @@ class PromptQueue(RequestQueue):
         return taken
 
     def _plan_next(self) -> list[PlannedRequest]:
-        count, caps = self.max_batch_size, self.max_new_tokens
+        count = self.max_batch_size
         chosen, self._waiting = self._waiting[:count], self._waiting[count:]
-        plans = {index: self.plans[index] if self.plans else None for index in chosen}
-        unplanned = [index for index in chosen if plans[index] is None]
+        unplanned = [request for _, request in chosen if request.plan is None]
+        computed: list[tuple[Plan, TokenCost]] = []
         if unplanned:
             computed = plan_lengths(
                 self.model,
                 self.recipe,
-                [self.prompts[index] for index in unplanned],
-                max_new_tokens=None if caps is None else [caps[index] for index in unplanned],
+                [request.prompt_ids for request in unplanned],
+                max_new_tokens=[request.max_new_tokens for request in unplanned],
                 exceed_max_seq_len=self.exceed_max_seq_len,
             )
-            plans |= dict(zip(unplanned, computed))
+        plans = iter(computed)
         requests = [
-            PlannedRequest(
-                index,
-                self.prompts[index],
-                *planned,
-                self.generators.select([index]),
-                self.stop[index] if self.stop else (),
-            )
-            for index, planned in plans.items()
-            if planned is not None
+            PlannedRequest(index, request.prompt_ids, *(request.plan or next(plans)), request.generators, request.stop)
+            for index, request in chosen
         ]
-        if count < len(self.prompts):
+        if count < len(self.requests):
             requests.sort(key=lambda request: len(request.prompt_ids) + request.plan.max_horizon, reverse=True)
         return requests
 
@@ -339,12 +339,12 @@ def plan_lengths(
     recipe: Recipe,
     prompts: Sequence[Tensor],
     *,
-    max_new_tokens: Sequence[int] | None = None,
+    max_new_tokens: Sequence[int | None] | None = None,
     exceed_max_seq_len: bool = False,
 ) -> list[tuple[Plan, TokenCost]]:
     """Plan the lengths of all prompts in one batch of probes; return a plan and the probe cost per prompt.
 
-    `max_new_tokens` caps the slots of each row, both in the plan and when its length policy adds slots.
+    `max_new_tokens` caps the slots of each row, both in the plan and when its length policy adds slots; None: no cap.
     """
     probe = ModelProbe(
         model,
@@ -354,8 +354,8 @@ def plan_lengths(
         exceed_max_seq_len=exceed_max_seq_len,
     )
     plan = plan_with(recipe.length, probe)
-    if max_new_tokens is not None:
-        plan = plan.capped(torch.tensor(max_new_tokens))
+    if max_new_tokens is not None and any(max_new_tokens):
+        plan = plan.capped(torch.tensor([cap or MAX_SLOTS for cap in max_new_tokens]))
     return [(plan.row(row), probe.cost.row(row)) for row in range(len(prompts))]
 
 

@@ -9,8 +9,9 @@ from itertools import groupby, islice
 
 from lastword.api import Generation, generate_ids
 from lastword.decoding.forward import TokenCost
-from lastword.decoding.loop import Step
-from lastword.decoding.running_batch import plan_lengths
+from lastword.decoding.loop import DecodeSettings, Step
+from lastword.decoding.running_batch import DecodeRequest, plan_lengths
+from lastword.decoding.sampling import RowGenerators
 from lastword.embedded import EMBEDDED
 from lastword.engines.base import (
     FAILED,
@@ -36,7 +37,6 @@ from lastword.policies.length.wrappers import combined_traits
 from lastword.prompts import validate_prompts
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
-from lastword.validation import MAX_SLOTS
 
 MIN_SLOTS = 64  # of a shortened canvas: the median references of HumanEval and MBPP have about 50 tokens
 MAX_ATTEMPTS = 2  # to decode a request in a batch of its own, before it fails
@@ -91,10 +91,9 @@ class LocalEngine:
             if fitted is None:
                 continue
             limits = [request.max_new_tokens for request in batch.values()]
-            bounds = [limit or MAX_SLOTS for limit in limits] if any(limits) else None
             try:
                 prompts = validate_prompts([request.prompt_ids for request in batch.values()], self.model.ids)
-                plans = plan_lengths(self.model, fitted, prompts, max_new_tokens=bounds)
+                plans = plan_lengths(self.model, fitted, prompts, max_new_tokens=limits)
             except RUN_ERRORS:
                 raise
             except Exception:  # caused by one request; a search for it would cost a forward pass per request
@@ -125,17 +124,20 @@ class LocalEngine:
         reason = ""
         for _ in range(1 if len(batch) > 1 else MAX_ATTEMPTS):
             try:
-                for row, generation in generate_ids(
-                    self.model,
-                    [request.prompt_ids for request in requests],
-                    recipe,
-                    [request.seed for request in requests],
-                    max_batch_size=max_batch_size,
-                    max_new_tokens=[request.max_new_tokens for request in requests],
-                    stop=[request.stop for request in requests],
-                    plans=[request.plan for request in requests],
-                    on_step=self.on_step if self.model.device.type == "cpu" else None,
-                ):
+                tokens = validate_prompts([request.prompt_ids for request in requests], self.model.ids)
+                prompts = [
+                    DecodeRequest(
+                        prompt,
+                        RowGenerators([request.seed], self.model.device),
+                        request.max_new_tokens,
+                        request.stop,
+                        request.plan,
+                    )
+                    for prompt, request in zip(tokens, requests)
+                ]
+                settings = DecodeSettings(max_batch_size=max_batch_size)
+                on_step = self.on_step if self.model.device.type == "cpu" else None
+                for row, generation in generate_ids(self.model, prompts, recipe, settings, on_step=on_step):
                     answered.add(row)
                     yield GenerationReply(keys[row], generation.text or "", _details(generation))
                 return

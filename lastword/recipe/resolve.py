@@ -47,7 +47,8 @@ def resolve(
     unknown). Resolving a resolved recipe changes nothing.
     """
     check_model(model, properties_only=True)
-    recipe = check_request("resolve", recipe, in_chat, exceed_max_seq_len)
+    recipe = Recipe.coerce(recipe)
+    check_prompt_options("resolve", in_chat, exceed_max_seq_len)
     if available_slots is not None:
         check_int("resolve", "available_slots", available_slots, minimum=1)
     lengths = _prompt_lengths(prompts)
@@ -62,10 +63,8 @@ def resolve(
     )
 
 
-def check_request(
-    owner: str, recipe: Recipe | str, in_chat: Collection[bool | None], exceed_max_seq_len: bool
-) -> Recipe:
-    """Check the arguments that `decode` and `resolve` have in common and return the recipe."""
+def check_prompt_options(owner: str, in_chat: Collection[bool | None], exceed_max_seq_len: bool) -> None:
+    """Raise an error unless these arguments, which `decode` and `resolve` have in common, are valid."""
     check_choice(owner, "exceed_max_seq_len", exceed_max_seq_len, True, False)
     kinds = (list, tuple, set, frozenset)
     if not isinstance(in_chat, kinds) or not {*map(type, in_chat)} <= {bool, type(None)}:
@@ -73,7 +72,6 @@ def check_request(
             f"{owner}(in_chat={short_repr(in_chat)}) was given; in_chat must be a list or set that says for each "
             "prompt whether it went through the chat template: True, False or None"
         )
-    return Recipe.coerce(recipe)
 
 
 def resolve_checked(

@@ -6,7 +6,7 @@ import pytest
 
 import lastword
 from lastword.api import generate_ids
-from lastword.decoding.loop import decode
+from lastword.decoding.loop import decode, make_requests
 from lastword.decoding.sampling import Sampling
 from lastword.engines.base import GenerationRequest
 from lastword.engines.local import LocalEngine
@@ -88,7 +88,8 @@ def test_what_a_caller_does_between_two_steps_does_not_count(model, clock):
 
 
 def test_each_answer_is_yielded_when_it_is_finished(model, clock):
-    finished = generate_ids(model, [[0, 1, 2]] * 3, FIVE, [0] * 3, max_new_tokens=[4, 2, None])
+    requests = make_requests("generate", model, [[0, 1, 2]] * 3, max_new_tokens=[4, 2, None])
+    finished = generate_ids(model, requests, FIVE)
     assert [(index, answer.seconds, clock.seconds) for index, answer in finished] == [(1, 2, 2), (0, 4, 4), (2, 5, 5)]
 
 
