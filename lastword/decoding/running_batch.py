@@ -209,7 +209,7 @@ class RunningBatch:
             if phase is Phase.INVALID_LOGITS:
                 raise invalid_logits_error()
             if phase is Phase.NO_CHOICE:
-                raise stuck_error(self._recipe.unmask, row, int(self.state.clock.step[row]))
+                raise stuck_error(self._recipe.unmask, row, int(self.state.clock.step[row]) - 1)
 
     def add_seconds(self, seconds: float) -> None:
         """Add a step and its seconds, admission included, to every running row; SettingError after too many steps."""

@@ -21,7 +21,7 @@ from lastword.policies.cache import DualCache, NoCache, create_storage
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.policy import revise_with
 from lastword.policies.length.wrappers import combined_traits, policy_layers
-from lastword.policies.unmask.rule import check_chosen, choose, max_idle_steps, stuck_rows, visible_columns
+from lastword.policies.unmask.rule import choose, max_idle_steps, visible_columns
 from lastword.recipe.recipe import Recipe
 from lastword.validation import MAX_SLOTS
 
@@ -206,12 +206,12 @@ class Stepper:
         self.recipe, self.storage = recipe, storage
         self._forward, self._hooks = forward, hooks
         self._step = 0
-        self._max_idle: Tensor | None = None  # see max_idle_steps; for static passes
+        self._max_idle: Tensor | None = None  # see max_idle_steps
 
     def __call__(self, state: BatchState, shape: PassShape = DYNAMIC) -> tuple[BatchState, StepDetails]:
         """Run one step, whose pass has the given shape; return the state after the step and its details.
 
-        An error of a static pass is stored in the phase of its row, because raising it would need the host.
+        An error is stored in the phase of its row: in a static pass, raising it would need the host.
         """
         if shape.static:
             state = replace(state, canvas=replace(state.canvas, static=True))
@@ -300,7 +300,8 @@ class Stepper:
         columns, tokens = prediction.columns, prediction.tokens_on_canvas
         open_masks = columns.gather(window)
         chosen, rule_state = choose(recipe.unmask, prediction, open_masks, clock, state.rule_state)
-        chosen, fault = self._check_choice(chosen, open_masks, clock, prediction)
+        chosen = chosen & open_masks
+        fault = self._faults(chosen, open_masks, clock, prediction)
         writes = columns.scatter(chosen)
         if recipe.commit.traits.reads_answer:
             filled = canvas.write(writes, tokens)
@@ -326,20 +327,24 @@ class Stepper:
         phase = phase_of(canvas, clock, fault)
         return BatchState(canvas, clock, rule_state, length_state, state.max_new_tokens, cost, phase), writes
 
-    def _check_choice(
+    def _faults(
         self, chosen: Bool[Tensor, "B S"], open_masks: Bool[Tensor, "B S"], clock: Clock, prediction: Prediction
-    ) -> tuple[Bool[Tensor, "B S"], Int[Tensor, "B"] | None]:
-        """Return the rule's checked choice and, in a static pass, error phases (0: no error) instead of raising."""
-        rule = self.recipe.unmask
-        if not prediction.canvas.static:
-            return check_chosen(rule, chosen, open_masks, clock), None
-        if self._max_idle is None:
-            self._max_idle = max_idle_steps(rule, open_masks.shape[1], open_masks.device)
-        chosen = chosen & open_masks
-        fault = stuck_rows(chosen, open_masks, clock, self._max_idle) * int(Phase.NO_CHOICE)
+    ) -> Int[Tensor, "B"] | None:
+        """Return the error phase of every row (0: no error), or None if no row has an error.
+
+        A row has an error if the rule chose none of its open masks although its schedule allows no more idle passes.
+        """
+        canvas, idle = prediction.canvas, open_masks.any(-1) & ~chosen.any(-1)
+        if not canvas.may_contain(idle):
+            return None
+        masks = open_masks.shape[1] if canvas.static else int(clock.masks_at_start.max())
+        if self._max_idle is None or len(self._max_idle) <= masks:
+            self._max_idle = max_idle_steps(self.recipe.unmask, masks, open_masks.device)
+        allowed = self._max_idle[clock.masks_at_start.clamp(max=len(self._max_idle) - 1)]
+        fault = (idle & (clock.in_window >= allowed)) * int(Phase.NO_CHOICE)
         if prediction.invalid_rows is not None:
             fault = torch.where(prediction.invalid_rows, int(Phase.INVALID_LOGITS), fault)
-        return chosen, fault
+        return fault
 
     def _without_growing(
         self, ready: Bool[Tensor, "B"], state: BatchState, canvas: Canvas, prediction: Prediction

@@ -110,19 +110,6 @@ def visible_columns(rule: UnmaskRule, canvas: Canvas, clock: Clock, state: State
     return visible
 
 
-def check_chosen(
-    rule: UnmaskRule, chosen: Bool[Tensor, "B S"], open_masks: Bool[Tensor, "B S"], clock: Clock
-) -> Bool[Tensor, "B S"]:
-    """Return a rule's choice among the open masks; raise SettingError if decoding would never end."""
-    chosen = chosen & open_masks
-    if bool((open_masks.any(-1) & ~chosen.any(-1)).any()):
-        max_idle = max_idle_steps(rule, int(clock.masks_at_start.max()), chosen.device)
-        stuck = stuck_rows(chosen, open_masks, clock, max_idle).nonzero()[:, 0].tolist()
-        if stuck:
-            raise stuck_error(rule, stuck[0], int(clock.step[stuck[0]]))
-    return chosen
-
-
 def stuck_error(rule: UnmaskRule, row: int, step: int) -> SettingError:
     """Return the error for a rule with which decoding would never end."""
     return SettingError(
@@ -130,14 +117,6 @@ def stuck_error(rule: UnmaskRule, row: int, step: int) -> SettingError:
         "without a schedule must fill at least one mask of every row that has open masks, and one with a schedule "
         "must fill all that are left in its last pass"
     )
-
-
-def stuck_rows(
-    chosen: Bool[Tensor, "B S"], open_masks: Bool[Tensor, "B S"], clock: Clock, max_idle: Int[Tensor, "M"]
-) -> Bool[Tensor, "B"]:
-    """Return the rows with open masks in which a rule chose none, although its schedule allows no more idle passes."""
-    over = clock.in_window >= max_idle[clock.masks_at_start.clamp(max=len(max_idle) - 1)]
-    return open_masks.any(-1) & ~chosen.any(-1) & over
 
 
 def max_idle_steps(rule: UnmaskRule, masks: int, device: torch.device) -> Int[Tensor, "M"]:

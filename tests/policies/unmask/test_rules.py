@@ -15,14 +15,7 @@ import lastword
 from lastword.canvas.canvas import Canvas, Clock
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
-from lastword.policies.unmask.rule import (
-    AtRandom,
-    LargestMargin,
-    LowestEntropy,
-    MostConfident,
-    UnmaskTraits,
-    check_chosen,
-)
+from lastword.policies.unmask.rule import AtRandom, LargestMargin, LowestEntropy, MostConfident, UnmaskTraits
 from lastword.policies.unmask.schedule import Cosine, EqualShares, Timesteps
 from lastword.policies.unmask.slow_fast import SlowFast
 from lastword.policies.unmask.stochastic import CoinFlip, MaskGit
@@ -526,19 +519,19 @@ class Unsaid(Idle):
     traits = UnmaskTraits(follows_schedule=True)
 
 
-def test_a_rule_that_chooses_nothing_is_stopped_instead_of_waited_for(predicted, toy):
-    prediction = predicted(noise(3, 8), noise(4, 8, seed=1))
-    clock, columns = first_tick(prediction), prediction.columns
-    open_masks = columns.gather(prediction.canvas.masked)
-    none, row_0 = torch.zeros_like(open_masks), torch.tensor([[True], [False]])
-    check_chosen(Idle(), open_masks, open_masks, clock)
-    check_chosen(Idle(), none, open_masks & none, clock)  # nothing to choose from
-    check_chosen(Idle(), open_masks & row_0, open_masks & row_0, clock)
-    with pytest.raises(SettingError, match="Idle chose no mask of row 1 in step 0"):
-        check_chosen(Idle(), open_masks & row_0, open_masks, clock)
+class FirstRow(lastword.UnmaskRule):
+    def choose(self, prediction, open, clock, state):
+        return open & (torch.arange(len(open)) == 0)[:, None], state
+
+
+def test_a_rule_that_chooses_nothing_is_stopped_instead_of_waited_for(toy):
     recipe = lastword.Recipe(length=lastword.Fixed(4), unmask=Idle())
     with pytest.raises(SettingError, match="Idle chose no mask of row 0 in step 0"):
         list(lastword.decode(toy, [[1, 2]], recipe))
+    recipe = lastword.Recipe(length=lastword.Fixed(4), unmask=FirstRow())
+    assert len(list(lastword.decode(toy, [[1, 2]], recipe))) == 1  # nothing is left to choose from
+    with pytest.raises(SettingError, match="FirstRow chose no mask of row 1 in step 0"):
+        list(lastword.decode(toy, [[1, 2], [1, 2]], recipe))
 
 
 @pytest.mark.parametrize("block", [None, 2])
