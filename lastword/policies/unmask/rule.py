@@ -128,16 +128,30 @@ def max_idle_steps(rule: UnmaskRule, masks: int, device: torch.device) -> Int[Te
 
 
 @dataclass(frozen=True)
-class RankedRule(UnmaskRule):
+class ScheduledRule(UnmaskRule):
+    """A rule with a schedule, which sets the number of masks that each pass fills."""
+
+    cost_summary = "set by the schedule"
+
+    schedule: Schedule = checked_field(EqualShares(), check_type, Schedule, "EqualShares(), Timesteps() or Cosine()")
+
+    def max_passes(self, masks: int) -> int:
+        return self.schedule.steps(masks)
+
+    def quota(self, open_masks: Bool[Tensor, "B S"], clock: Clock) -> Int[Tensor, "B"]:
+        """Return the checked number of masks that the schedule fills in each row."""
+        remaining = open_masks.sum(-1)
+        return call_part(self.schedule, "quota", remaining, clock, like=remaining, dtype=torch.long)
+
+
+@dataclass(frozen=True)
+class RankedRule(ScheduledRule):
     """Fill the masks with the highest scores, as many as the schedule allows.
 
     With `order_temperature` above 0 (Dream's `alg_temp`) masks are drawn instead, without replacement, from
     softmax(score / order_temperature).
     """
 
-    cost_summary = "set by the schedule"
-
-    schedule: Schedule = checked_field(EqualShares(), check_type, Schedule, "EqualShares(), Timesteps() or Cosine()")
     order_temperature: float = checked_field(0.0, check_temperature)
 
     @property
@@ -145,16 +159,12 @@ class RankedRule(UnmaskRule):
         capturable = self.order_temperature == 0 and self.schedule.capturable
         return UnmaskTraits(follows_schedule=True, capturable=capturable)
 
-    def max_passes(self, masks: int) -> int:
-        return self.schedule.steps(masks)
-
     @abstractmethod
     def score(self, prediction: Prediction) -> Float[Tensor, "B S"]:
         """Return the score of every column that was read; higher scores are filled first."""
 
     def choose(self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State) -> MaskChoice:
-        remaining = open_masks.sum(-1)
-        quota = call_part(self.schedule, "quota", remaining, clock, like=remaining, dtype=torch.long)
+        quota = self.quota(open_masks, clock)
         score = self.score(prediction).masked_fill(~open_masks, -torch.inf)
         if self.order_temperature == 0:
             return topk_mask(score, quota) & open_masks, state
