@@ -258,26 +258,6 @@ LOGIT_EPS = 0.01  # probabilities nearer to 0 or 1 than this have noisy logits
 
 
 @dataclass(frozen=True)
-class SignalShape:
-    """The shape of a row's signal in four numbers, by which `Auto` chooses."""
-
-    tail: float  # mean probability of an end in the last slots
-    mass: float  # expected number of document ends on the canvas
-    turn_mass: float  # expected number of turn ends
-    r_squared: float  # R^2 of the nearest rising curve to the signal's logit: 1 if it never falls, 0 if flat
-
-    @classmethod
-    def from_signal(cls, signal: EndSignal) -> list[SignalShape]:
-        """Return the shape of every row; `r_squared` is 0 where the field `tail` is below PACKED_TAIL."""
-        ends = signal.either_end
-        tail = ends[:, -TAIL_SLOTS:].mean(-1)
-        r_squared = torch.zeros_like(tail)
-        r_squared[tail >= PACKED_TAIL] = _r_squared(ends[tail >= PACKED_TAIL])
-        columns = (tail, signal.document.sum(-1), signal.turn.sum(-1), r_squared)
-        return [cls(*row) for row in zip(*(column.tolist() for column in columns))]
-
-
-@dataclass(frozen=True)
 class Choice:
     """The interpretation that `Auto` chose for a row, with the reason as a sentence."""
 
@@ -299,7 +279,12 @@ class Auto(Interpretation):
 
     def choose(self, signal: EndSignal) -> list[Choice]:
         """Return the choice for every row."""
-        return [_choose(shape) for shape in SignalShape.from_signal(signal)]
+        ends = signal.either_end
+        tail = ends[:, -TAIL_SLOTS:].mean(-1)
+        r_squared = torch.zeros_like(tail)  # not needed for rows that end like packed documents
+        r_squared[tail >= PACKED_TAIL] = _r_squared(ends[tail >= PACKED_TAIL])
+        columns = (tail, signal.document.sum(-1), signal.turn.sum(-1), r_squared)
+        return [_choose(*row) for row in zip(*(column.tolist() for column in columns))]
 
     def __call__(self, signal: EndSignal) -> LengthDistribution:
         choices = self.choose(signal)
@@ -311,28 +296,28 @@ class Auto(Interpretation):
         return LengthDistribution(hazard, tuple(choice.reason for choice in choices), chosen)
 
 
-def _choose(shape: SignalShape) -> Choice:
-    min_r_squared = MIN_R_SQUARED_PADDED if shape.tail >= PADDED_TAIL else MIN_R_SQUARED
-    padded = shape.tail >= PACKED_TAIL and shape.r_squared >= min_r_squared
-    tail = f"an end token in the last slots has probability {shape.tail:.3g}"
-    if padded and shape.turn_mass >= MIN_TURN_MASS:
-        return Choice(TurnEnd(), f"turn end, then padding: turn ends add up to {shape.turn_mass:.2f}, and {tail}")
+def _choose(tail: float, mass: float, turn_mass: float, r_squared: float) -> Choice:
+    """Return the choice for a row: `tail` is the mean end probability in its last slots, masses are sums of ends."""
+    min_r_squared = MIN_R_SQUARED_PADDED if tail >= PADDED_TAIL else MIN_R_SQUARED
+    padded = tail >= PACKED_TAIL and r_squared >= min_r_squared
+    last = f"an end token in the last slots has probability {tail:.3g}"
+    if padded and turn_mass >= MIN_TURN_MASS:
+        return Choice(TurnEnd(), f"turn end, then padding: turn ends add up to {turn_mass:.2f}, and {last}")
+    rise = f"(R^2 {r_squared:.2f})"
     if padded:
-        return Choice(
-            EndedBy(), f"ended by: {tail}, and the signal rises (R^2 {shape.r_squared:.2f}), as behind padded answers"
-        )
-    if shape.tail < PACKED_TAIL:
-        return Choice(
-            FirstBoundary(), f"first boundary: ends add up to {shape.mass:.2f}, and {tail}, as between packed documents"
-        )
+        return Choice(EndedBy(), f"ended by: {last}, and the signal rises {rise}, as behind padded answers")
+    if tail < PACKED_TAIL:
+        reason = f"first boundary: ends add up to {mass:.2f}, and {last}, as between packed documents"
+        return Choice(FirstBoundary(), reason)
     return Choice(
         Hazard(),
-        f"hazard, as in the paper: {tail}, and the signal does not rise steadily (R^2 {shape.r_squared:.2f}), which "
-        "fits neither padding nor packing",
+        f"hazard, as in the paper: {last}, and the signal does not rise steadily {rise}, which fits neither padding "
+        "nor packing",
     )
 
 
 def _r_squared(ends: Float[Tensor, "B T"]) -> Float[Tensor, "B"]:
+    """Return R^2 of the nearest rising curve to the logit of each row: 1 if it never falls, 0 if it is flat."""
     logit = torch.logit(ends, eps=LOGIT_EPS)
     fit = isotonic(logit)
     spread = (logit - logit.mean(-1, keepdim=True)).square().sum(-1)
