@@ -27,7 +27,7 @@ from lastword.engines.base import compute_dtype, environment
 from lastword.errors import SettingError
 from lastword.io.schema import STRICT, Count, Share, Text, read_json_object, validate
 from lastword.models.base import MaskPredictor
-from lastword.prompts import tokenize_prompts
+from lastword.prompts import tokenize_prompts, with_chat_template
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import RECIPES
 from lastword.tasks import BENCHMARKS, load_frozen
@@ -183,9 +183,8 @@ def bench_prompts(model: MaskPredictor, count: int) -> list[Any]:
         raise SettingError(f"limit is {count}; there are {len(texts)} validation prompts, give at most that")
     if model.tokenizer is None:
         raise SettingError("the model has no tokenizer, which bench needs; give a model that has one")
-    if getattr(model.tokenizer, "chat_template", None) is None:
-        return texts[:count]
-    return [[{"role": "user", "content": text}] for text in texts[:count]]
+    prompts: list[Any] = with_chat_template(model, texts[:count], None)
+    return prompts
 
 
 def time_recipe(
