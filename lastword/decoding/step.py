@@ -61,10 +61,6 @@ class BatchState:
         canvas = replace(self.canvas, abandoned=self.canvas.abandoned.index_fill(0, index, True))
         return replace(self, canvas=canvas, phase=self.phase.index_fill(0, index, int(Phase.DONE)))
 
-    def select(self, index: Int[Tensor, "A"]) -> BatchState:
-        """Return the state of the rows at `index`."""
-        return tree_map(lambda tensor: tensor.index_select(0, index), self)
-
     def widened(self, width: int) -> BatchState:
         """Return the state with its canvas padded on the right to `width` columns."""
         if self.canvas.width == width:
