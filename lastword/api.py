@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from operator import itemgetter
 from pathlib import Path
@@ -13,9 +13,9 @@ from typing_extensions import TypedDict, Unpack
 
 from lastword.canvas.canvas import Canvas
 from lastword.decoding.detokenizer import count_tokens, decided_prefix, find_stop
-from lastword.decoding.forward import Hooks, TokenCost
+from lastword.decoding.forward import Hooks
 from lastword.decoding.loop import DecodeSettings, Step, decode_prompts, make_requests
-from lastword.decoding.running_batch import DecodeRequest, FinishedRow, ModelProbe
+from lastword.decoding.running_batch import DecodeRequest, FinishedRow, ModelProbe, RowReport
 from lastword.decoding.sampling import Sampling
 from lastword.errors import PromptError, SettingError
 from lastword.models.base import MaskPredictor, check_model, decode_text
@@ -59,8 +59,8 @@ class Finish(Enum):
     )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Generation:
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Generation(RowReport):
     """An answer, its predicted length and its cost."""
 
     text: str | None  # None for a model without a tokenizer
@@ -68,14 +68,7 @@ class Generation:
     canvas: list[int]  # the tokens of all slots, end tokens and later ones included
     prompt: list[int]  # token ids
     recipe: Recipe  # resolved: every value is set
-    horizon: int  # planned number of slots; length revisions may have changed it later
-    lengths: LengthDistribution | None  # as predicted; None: the length policy predicts none
-    probe_cost: TokenCost
-    cost: TokenCost
-    seconds: float  # of the steps in which this row ran, probe included; rows of a batch run at the same time
     finish: Finish
-    seconds_share: float = 0.0  # the same, the seconds of a step divided equally among its rows
-    stop_reason: str | None = None  # the stop string that ended the answer
     chat: bool | None = None  # whether the prompt used the chat template; None: it was token ids
     frames: tuple[Frame, ...] | None = None  # the answer after every pass, with generate(frames=True)
     prompt_text: str | None = None  # set together with `frames`
@@ -331,21 +324,16 @@ def build_generation(
         decided, finish = decided_prefix(answer, model.ids), Finish.STOPPED
         text = decode_text(model.tokenizer, decided).partition(row.stop_reason)[0]
         tokens = decided[: count_tokens(model.tokenizer, decided, text)]
+    report: Any = {field.name: getattr(row, field.name) for field in fields(RowReport)}
     return Generation(
         text=text,
         tokens=tokens,
         canvas=answer,
         prompt=prompt,
         recipe=recipe,
-        horizon=row.horizon,
-        lengths=row.lengths,
-        probe_cost=row.probe_cost,
-        cost=row.cost,
-        seconds=row.seconds,
         finish=finish,
-        seconds_share=row.seconds_share,
-        stop_reason=row.stop_reason,
         graph_fallbacks=graph_fallbacks,
+        **report,
     )
 
 
@@ -379,13 +367,12 @@ def stream(model: Model, prompt: Prompt, **options: Unpack[DecodeOptions]) -> It
             "generate(..., frames=True)"
         )
     loaded, requests, recipe, settings = _prepare("stream", model, prompt, options)
+    (request,), trace = requests, BatchTrace(loaded.tokenizer, loaded.ids)
     steps = _steps(decode_prompts(loaded, requests, recipe, settings))
-    return _frames(steps, BatchTrace(loaded.tokenizer, loaded.ids), requests[0].stop)
+    return (_cut_at_stop(frame, request.stop) for step in steps for _, frame in trace.of(step))
 
 
-def _frames(steps: Iterator[Step], trace: BatchTrace, stop: Sequence[str]) -> Iterator[Frame]:
-    """Yield the frames of one row, their text cut before the stop string that is complete first."""
-    for step in steps:
-        for _, frame in trace.of(step):
-            match = find_stop(frame.text, stop)
-            yield frame if match is None else replace(frame, text=match[0])
+def _cut_at_stop(frame: Frame, stop: Sequence[str]) -> Frame:
+    """Return a frame whose text ends before the stop string that is complete first."""
+    match = find_stop(frame.text, stop)
+    return frame if match is None else replace(frame, text=match[0])

@@ -19,7 +19,7 @@ from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.errors import CapacityError, SettingError
 from lastword.models.base import MaskPredictor, check_logits
 from lastword.models.storage import CacheStorage, KVStorage, RowKVStorage
-from lastword.validation import check_callable, check_type
+from lastword.validation import check_callable
 
 
 class PackedCapacity(NamedTuple):
@@ -257,12 +257,6 @@ class Hooks:
             check_callable("Hooks", "logits", self.logits, ("step", "canvas", "columns", "logits"))
         if self.tokens is not None:
             check_callable("Hooks", "tokens", self.tokens, ("step", "canvas"))
-
-    @classmethod
-    def check(cls, owner: str, value: object) -> None:
-        """Raise WrongTypeError unless a value is an instance of Hooks; a bare function is not."""
-        expected = "lastword.Hooks(logits=function) or lastword.Hooks(tokens=function)"
-        check_type(owner, "hooks", value, cls, expected)
 
     def after(self, step: int | None, canvas: Canvas) -> Canvas:
         """Return the canvas with the answer tokens that the tokens hook returns; unchanged without a hook."""

@@ -115,17 +115,14 @@ def decode(
 ) -> Iterator[Step]:
     """Decode prompts of token ids and return an iterator over all steps. Each row is decoded as if it were alone.
 
+    Arguments that are not listed are those of `generate`; by default all prompts are decoded together.
+
     Args:
         max_new_tokens: a cap on the slots of each answer, whatever its length policy plans; one for all prompts, or a
             list with one per prompt (None: no cap).
-        temperature: replaces the recipe's temperature, as do `top_p` and `top_k`.
         stop: strings that end an answer and its decoding; for all prompts, or a list with a list per prompt.
-        seed: one seed per prompt, or a first seed s: prompt i gets s + i.
         generators: random generators, one per prompt, instead of `seed`.
-        hooks: functions that change logits or tokens between steps.
-        exceed_max_seq_len: allow rows that are longer than the model's context.
         in_chat: whether prompts use the chat template (None: unknown); a calibration holds for one kind of prompt.
-        max_batch_size: number of rows decoded together; a waiting prompt takes the place of a finished row.
         plans: results of `plan_lengths`, one per prompt; a prompt with None is planned here.
         use_cuda_graphs: replay steps as CUDA graphs if the device and the recipe's parts allow it.
     """
@@ -156,7 +153,8 @@ class DecodeSettings:
 
     def check(self, owner: str) -> None:
         """Raise an error that names `owner` for a setting that is invalid."""
-        Hooks.check(owner, self.hooks)
+        expected = "lastword.Hooks(logits=function) or lastword.Hooks(tokens=function)"
+        check_type(owner, "hooks", self.hooks, Hooks, expected)
         check_prompt_options(owner, self.in_chat, self.exceed_max_seq_len)
         check_choice(owner, "use_cuda_graphs", self.use_cuda_graphs, True, False)
         if self.max_batch_size is not None:

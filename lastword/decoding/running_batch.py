@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -106,19 +106,25 @@ PHASES = [*Phase]  # indexed by the number of a phase
 MAX_REFILLS, MIN_PASSES = 16, 64
 
 
-@dataclass(frozen=True, eq=False)
-class FinishedRow:
-    """The canvas, plan and costs of a row that has finished."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RowReport:
+    """The plan, costs and times of a row that has finished."""
+
+    horizon: int  # planned number of slots; length revisions may have changed it later
+    lengths: LengthDistribution | None  # as predicted; None: the length policy predicts none
+    probe_cost: TokenCost
+    cost: TokenCost
+    seconds: float  # of the steps in which this row ran, probe included; rows of a batch run at the same time
+    seconds_share: float = 0.0  # the same, the seconds of a step divided equally among its rows
+    stop_reason: str | None = None  # the stop string that ended the answer
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FinishedRow(RowReport):
+    """The canvas of a row that has finished, with its report."""
 
     request_id: int
     canvas: Canvas  # one row, on the CPU
-    horizon: int  # planned number of slots
-    lengths: LengthDistribution | None
-    probe_cost: TokenCost
-    cost: TokenCost
-    seconds: float = 0.0  # of all steps in which the row ran, its admission included
-    seconds_share: float = 0.0  # the same, the seconds of a step divided equally among its rows
-    stop_reason: str | None = None  # the stop string that ended the answer
 
 
 class RunningBatch:
@@ -245,15 +251,15 @@ class RunningBatch:
         self._free([row for row in stops if self.phases[row] is not Phase.DONE])
         return tuple(
             FinishedRow(
-                request.request_id,
-                canvas.row(index),
-                request.plan.max_horizon,
-                request.plan.lengths,
-                request.probe_cost,
-                cost.row(index),
-                self._seconds[row],
-                self._shares[row],
-                stops.get(row),
+                request_id=request.request_id,
+                canvas=canvas.row(index),
+                horizon=request.plan.max_horizon,
+                lengths=request.plan.lengths,
+                probe_cost=request.probe_cost,
+                cost=cost.row(index),
+                seconds=self._seconds[row],
+                seconds_share=self._shares[row],
+                stop_reason=stops.get(row),
             )
             for index, (row, request) in enumerate(finished.items())
         )
@@ -275,22 +281,20 @@ class ModelProbe:
     """The probe of a length policy: a forward pass over prompts followed by masks, with its cost added up.
 
     Guidance, hooks and end-token settings are not applied to the probe: they change the answer, not the length
-    that the model predicts. `max_passes` (by number of slots) and `guided` are used by `max_cost` only.
+    that the model predicts. `recipe` is used by `max_cost` only.
     """
 
     def __init__(
         self,
         model: MaskPredictor,
         prompts: Sequence[PromptIds],
+        recipe: Recipe = Recipe(),
         *,
-        max_passes: Callable[[int], int] = lambda slots: slots,
-        guided: bool = False,
         exceed_max_seq_len: bool = False,
     ) -> None:
         self.num_rows = len(prompts)
         self.cost = BatchCost.zeros(self.num_rows)
-        self._prompts, self._ids = prompts, model.ids
-        self._max_passes, self._branches = max_passes, 2 if guided else 1
+        self._prompts, self._ids, self._recipe = prompts, model.ids, recipe
         generators = RowGenerators([0] * self.num_rows)  # unused: a probe takes the most likely token
         self._forward = Forward(model, Sampling(), generators, exceed_max_seq_len=exceed_max_seq_len)
 
@@ -311,9 +315,9 @@ class ModelProbe:
     def max_cost(self, slots: Int[Tensor, "B"]) -> BatchCost:
         """Return an upper bound, per row, of the cost of decoding `slots` slots, whatever the model predicts."""
         check_tensor("probe.max_cost(slots) is", slots, torch.Size((self.num_rows,)), torch.long, CPU)
-        passes = torch.tensor([self._max_passes(count) for count in slots.tolist()])
+        passes = torch.tensor([self._recipe.max_passes(count) for count in slots.tolist()])
         width = torch.tensor([len(prompt) for prompt in self._prompts]) + slots
-        tokens = passes * width * self._branches
+        tokens = passes * width * (2 if self._recipe.sampling.guidance else 1)
         return BatchCost(passes, tokens, tokens * width)
 
 
@@ -346,13 +350,7 @@ def plan_lengths(
 
     `max_new_tokens` caps the slots of each row, both in the plan and when its length policy adds slots; None: no cap.
     """
-    probe = ModelProbe(
-        model,
-        prompts,
-        max_passes=recipe.max_passes,
-        guided=recipe.sampling.guidance > 0,
-        exceed_max_seq_len=exceed_max_seq_len,
-    )
+    probe = ModelProbe(model, prompts, recipe, exceed_max_seq_len=exceed_max_seq_len)
     plan = plan_with(recipe.length, probe)
     if max_new_tokens is not None and any(max_new_tokens):
         plan = plan.capped(torch.tensor([cap or MAX_SLOTS for cap in max_new_tokens]))
@@ -370,14 +368,7 @@ def initial_state(
     clock = Clock.start(canvas).tick(canvas, recipe.block)
     rule_state = recipe.unmask.initial_state(canvas)
     check_state(name_of(recipe.unmask, "initial_state"), rule_state, len(requests))
-    state = BatchState(
-        canvas,
-        clock,
-        rule_state,
-        plan.state,
-        plan.max_new_tokens,
-        BatchCost.zeros(len(requests)),
-        phase_of(canvas, clock),
-    )
     check_max_slots(canvas, recipe)
+    cost, phase = BatchCost.zeros(len(requests)), phase_of(canvas, clock)
+    state = BatchState(canvas, clock, rule_state, plan.state, plan.max_new_tokens, cost, phase)
     return state if layout.width is None else state.widened(layout.width)
