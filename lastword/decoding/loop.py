@@ -255,28 +255,18 @@ def decode_prompts(
     longest, exceed = max(len(request.prompt_ids) for request in requests), settings.exceed_max_seq_len
     recipe = resolve_checked(recipe, model, longest, in_chat=settings.in_chat, exceed_max_seq_len=exceed)
     batch_size = min(settings.max_batch_size or len(requests), len(requests))
-    yield from decode_steps(
-        model,
-        recipe,
-        PromptQueue(model, recipe, requests, batch_size, exceed),
-        max_batch_size=batch_size,
-        max_prompt_tokens=longest,
-        hooks=settings.hooks,
-        exceed_max_seq_len=exceed,
-        use_cuda_graphs=settings.use_cuda_graphs,
-    )
+    queue = PromptQueue(model, recipe, requests, batch_size, exceed)
+    yield from decode_steps(model, recipe, queue, settings, max_batch_size=batch_size, max_prompt_tokens=longest)
 
 
 def decode_steps(
     model: MaskPredictor,
     recipe: Recipe,
     queue: RequestQueue,
+    settings: DecodeSettings = DecodeSettings(),
     *,
     max_batch_size: int,
     max_prompt_tokens: int,
-    hooks: Hooks = Hooks(),
-    exceed_max_seq_len: bool = False,
-    use_cuda_graphs: bool = False,
     pool_tokens: int | None = None,
 ) -> Generator[Step, None, None]:
     """Decode the requests of a queue with a resolved recipe and yield every step, until no row is running.
@@ -284,17 +274,16 @@ def decode_steps(
     Prompts have at most `max_prompt_tokens` tokens. With `pool_tokens`, a cache whose passes have static
     shapes stores all rows in one pool of that many tokens; each row occupies its reserved tokens.
     """
-    forward = Forward(
-        model, recipe.sampling, RowGenerators([]), hook=hooks.logits, exceed_max_seq_len=exceed_max_seq_len
-    )
+    hooks, exceed = settings.hooks, settings.exceed_max_seq_len
+    forward = Forward(model, recipe.sampling, RowGenerators([]), hook=hooks.logits, exceed_max_seq_len=exceed)
     packs_rows = getattr(model, "is_packed", False) is True
     is_static = supports_static_shapes(model.device, recipe, hooks, max_batch_size, packs_rows=packs_rows)
     layout = CanvasLayout.static(recipe, max_prompt_tokens) if is_static else CanvasLayout(max_prompt_tokens)
     batch = RunningBatch(model, recipe, queue, layout, hooks, max_batch_size=max_batch_size)
-    stepper = Stepper(recipe, forward, hooks)
+    stepper, use_graphs = Stepper(recipe, forward, hooks), settings.use_cuda_graphs
     scheduler = None
     if is_static:
-        scheduler = PhaseScheduler(stepper, model, use_cuda_graphs=use_cuda_graphs, pool_tokens=pool_tokens)
+        scheduler = PhaseScheduler(stepper, model, use_cuda_graphs=use_graphs, pool_tokens=pool_tokens)
     try:
         start = time.perf_counter()
         while batch.admit():

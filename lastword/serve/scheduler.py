@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from lastword.decoding.forward import TokenCost
-from lastword.decoding.loop import Step, decode_steps
+from lastword.decoding.loop import DecodeSettings, Step, decode_steps
 from lastword.decoding.running_batch import RESERVED_QUANTILE, PlannedRequest, RequestQueue
 from lastword.models.base import MaskPredictor
 from lastword.policies.length.policy import Plan
@@ -222,9 +222,9 @@ class DecodeSession(RequestQueue):
             model,
             recipe,
             self,
+            DecodeSettings(use_cuda_graphs=uses_graphs),
             max_batch_size=max_batch_size,
             max_prompt_tokens=self.max_prompt_tokens,
-            use_cuda_graphs=uses_graphs,
             pool_tokens=pool_tokens,
         )
 

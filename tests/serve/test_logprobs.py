@@ -135,7 +135,7 @@ def test_requests_with_log_probabilities_do_not_join_sessions_that_replay_graphs
     """A replayed pass keeps no logits."""
 
     started, model = [], SimpleNamespace(device=torch.device("cuda"))
-    monkeypatch.setattr(scheduler_module, "decode_steps", lambda *args, **options: started.append(options))
+    monkeypatch.setattr(scheduler_module, "decode_steps", lambda *args, **options: started.append(args[-1]))
     worker = engine_module.DecodeWorker(model, ServerSettings(), Scheduler(), EngineMetrics())
     recipe = lastword.Recipe()
 
@@ -145,5 +145,5 @@ def test_requests_with_log_probabilities_do_not_join_sessions_that_replay_graphs
 
     plain, recorded = session(False), session(True)
     assert plain is not recorded
-    assert [options["use_cuda_graphs"] for options in started] == [True, False]
+    assert [settings.use_cuda_graphs for settings in started] == [True, False]
     assert (session(False), session(True)) == (plain, recorded)
