@@ -37,18 +37,13 @@ def with_chat_template(model: MaskPredictor, prompt: Any, chat: bool | None) -> 
         chat = has_chat_template(model)
     if not chat:
         return prompt
-    prompts = [user_message(item) if isinstance(item, str) else item for item in _as_list(prompt)]
+    prompts = [[{"role": "user", "content": item}] if isinstance(item, str) else item for item in _as_list(prompt)]
     return prompts if is_batch(prompt) else prompts[0]
 
 
 def has_chat_template(model: MaskPredictor) -> bool:
     """Return whether the model's tokenizer has a chat template, as those of instruct models do."""
     return getattr(model.tokenizer, "chat_template", None) is not None
-
-
-def user_message(text: str) -> list[dict[str, str]]:
-    """Return a conversation of one user message."""
-    return [{"role": "user", "content": text}]
 
 
 def prompts_in_chat(prompt: Any) -> list[bool | None]:

@@ -92,7 +92,9 @@ class Forward:
         computed = attended if computed is None else computed
         cost = cost.add_pass(columns.participates, computed, attended)
         if guidance:
-            unconditional, _ = self._compute(_without_prompt(canvas), replace(inputs, stale=None), None)
+            # The unconditional branch has masks instead of the prompt, and the same answer.
+            bare = replace(canvas, tokens=torch.where(canvas.answer, canvas.tokens, canvas.ids.mask))
+            unconditional, _ = self._compute(bare, replace(inputs, stale=None), None)
             cost = cost.add_pass(columns.participates, attended, attended, passes=0)
             base, conditional = unconditional.whole, logits.whole
             guided = base + (1 + guidance) * (conditional - base)
@@ -227,11 +229,6 @@ def check_context_length(prompt: int, horizon: int, max_seq_len: int) -> None:
         f"horizon {horizon} + prompt {prompt} exceeds the model's {max_seq_len} positions; {advice} "
         "(exceed_max_seq_len=True, or --exceed-max-seq-len, decodes anyway)"
     )
-
-
-def _without_prompt(canvas: Canvas) -> Canvas:
-    """Return the canvas of guidance's unconditional branch: masks instead of the prompt, the same answer."""
-    return replace(canvas, tokens=torch.where(canvas.answer, canvas.tokens, canvas.ids.mask))
 
 
 LogitsHook = Callable[[int, Canvas, Columns, Tensor], Tensor]

@@ -34,7 +34,6 @@ def upper_bound(
     check_list("upper_bound", "finished", finished, "a list of lengths, one per row")
     expected = "Mean(), Quantile(q) or Cheapest(truncation_cost)"
     check_type("upper_bound", "estimate", estimate, (Mean, Quantile, Cheapest), expected)
-    _check_pairs(lengths, finished)
     return Scaled(conformal_factor(estimate(lengths).tolist(), finished, coverage), estimate)
 
 
@@ -48,16 +47,12 @@ def conformal_factor(predicted: Sequence[float], finished: Sequence[int | float]
     """
     for name, values in (("predicted", predicted), ("finished", finished)):
         check_list("conformal_factor", name, values, "a list of numbers")
-    _check_pairs(predicted, finished)
-    return conformal_quantile([required_factor(*pair) for pair in zip(predicted, finished)], coverage)
-
-
-def _check_pairs(predicted: Sequence[float] | LengthDistribution, finished: Sequence[int | float]) -> None:
     if len(predicted) != len(finished):
         raise SettingError(
             f"{len(predicted)} predictions and {len(finished)} finished lengths were given; give one length per "
             "prediction"
         )
+    return conformal_quantile([required_factor(*pair) for pair in zip(predicted, finished)], coverage)
 
 
 def required_factor(predicted: float, length: int | float) -> float:
