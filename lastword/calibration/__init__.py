@@ -160,17 +160,12 @@ class Calibration:
     def from_file(cls, path: Path) -> Calibration:
         """Return the calibration in a lengths.json file; raise CheckpointError if the file is invalid."""
         try:
-            file = validate(_File, read_json_object(path))
-            settings = file.estimate.model_dump(exclude={"name"}, exclude_unset=True)
-            return cls(
-                model_key=file.model_key,
-                limit=file.limit,
-                ends=file.ends,
-                interpretation=INTERPRETATIONS[file.interpretation](),
-                estimate=ESTIMATES[file.estimate.name](**settings),
-                made_with=file.made_with.model_dump(exclude_unset=True),
-                families={name: Ratios(tuple(r.ended), r.truncated) for name, r in file.families.items()},
-            )
+            fields = validate(_File, read_json_object(path)).model_dump(exclude_unset=True)
+            estimate = fields.pop("estimate")
+            fields["estimate"] = ESTIMATES[estimate.pop("name")](**estimate)
+            fields["interpretation"] = INTERPRETATIONS[fields["interpretation"]]()
+            fields["families"] = {name: Ratios(**ratios) for name, ratios in fields["families"].items()}
+            return cls(**fields)
         except (OSError, ValueError, TypeError, SettingError) as error:
             raise CheckpointError(
                 f"{path} is not a calibration ({error}); make one with lastword calibrate, or delete it"
