@@ -27,7 +27,7 @@ from lastword.policies.length.survival import Survival
 from lastword.policies.unmask.rule import UnmaskRule
 from lastword.prompts import Prompt, is_batch, prompts_in_chat, tokenize_prompts, validate_prompts, with_chat_template
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.resolve import group_by_limit, resolve_checked
+from lastword.recipe.resolve import group_by_limit, resolve
 from lastword.recipe.text import parse_part
 from lastword.survival.distribution import LengthDistribution
 from lastword.survival.interpretation import Auto, Interpretation
@@ -282,9 +282,8 @@ def predict_length(
     if isinstance(interpretation, str):
         interpretation = parse_part("interpretation", interpretation)
     survival = Survival(limit=limit, ends=ends, interpretation=cast(Interpretation, interpretation))
-    resolved = resolve_checked(
-        Recipe(length=survival), model, max(map(len, prompts)), exceed_max_seq_len=exceed_max_seq_len
-    )
+    longest = [max(prompts, key=len)]
+    resolved = resolve(Recipe(length=survival), model, longest, exceed_max_seq_len=exceed_max_seq_len)
     survival = replace(survival, limit=resolved.length.traits.max_slots)
     lengths = survival.lengths(ModelProbe(model, prompts, exceed_max_seq_len=exceed_max_seq_len))
     return lengths if is_batch(prompt) else lengths.row(0)

@@ -30,7 +30,7 @@ from lastword.models.base import MaskPredictor, check_model
 from lastword.policies.length.policy import Plan
 from lastword.prompts import validate_prompts
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.resolve import check_common_limit, check_prompt_options, resolve_checked
+from lastword.recipe.resolve import check_prompt_options, resolve
 from lastword.validation import (
     MAX_COUNT,
     MAX_SLOTS,
@@ -136,8 +136,6 @@ def decode(
         if not isinstance(seed, int) or seed:
             raise SettingError(f"decode(seed={short_repr(seed)}) was given with generators; leave either out")
     requests = make_requests("decode", model, prompts, max_new_tokens, stop, seed, generators, plans)
-    lengths = [len(request.prompt_ids) for request in requests]
-    check_common_limit(recipe, model, lengths, exceed_max_seq_len)
     return decode_prompts(model, requests, recipe, settings)
 
 
@@ -251,12 +249,12 @@ def check_count(name: str, values: Sized, count: int) -> None:
 def decode_prompts(
     model: MaskPredictor, requests: Sequence[DecodeRequest], recipe: Recipe, settings: DecodeSettings
 ) -> Iterator[Step]:
-    """Decode like `decode`, for requests with a common length limit; arguments are not checked."""
-    longest, exceed = max(len(request.prompt_ids) for request in requests), settings.exceed_max_seq_len
-    recipe = resolve_checked(recipe, model, longest, in_chat=settings.in_chat, exceed_max_seq_len=exceed)
-    batch_size = min(settings.max_batch_size or len(requests), len(requests))
+    """Resolve the recipe, and return an iterator over the steps of decoding the requests, as `decode` does."""
+    prompts, exceed = [request.prompt_ids for request in requests], settings.exceed_max_seq_len
+    recipe = resolve(recipe, model, prompts, in_chat=settings.in_chat, exceed_max_seq_len=exceed)
+    batch_size, longest = min(settings.max_batch_size or len(prompts), len(prompts)), max(map(len, prompts))
     queue = PromptQueue(model, recipe, requests, batch_size, exceed)
-    yield from decode_steps(model, recipe, queue, settings, max_batch_size=batch_size, max_prompt_tokens=longest)
+    return decode_steps(model, recipe, queue, settings, max_batch_size=batch_size, max_prompt_tokens=longest)
 
 
 def decode_steps(

@@ -52,41 +52,11 @@ def resolve(
     if available_slots is not None:
         check_int("resolve", "available_slots", available_slots, minimum=1)
     lengths = _prompt_lengths(prompts)
-    check_common_limit(recipe, model, lengths, exceed_max_seq_len)
-    return resolve_checked(
-        recipe,
-        model,
-        max(lengths, default=0),
-        in_chat=in_chat,
-        available_slots=available_slots,
-        exceed_max_seq_len=exceed_max_seq_len,
-    )
-
-
-def check_prompt_options(owner: str, in_chat: Collection[bool | None], exceed_max_seq_len: bool) -> None:
-    """Raise an error unless these arguments, which `decode` and `resolve` have in common, are valid."""
-    check_choice(owner, "exceed_max_seq_len", exceed_max_seq_len, True, False)
-    kinds = (list, tuple, set, frozenset)
-    if not isinstance(in_chat, kinds) or not {*map(type, in_chat)} <= {bool, type(None)}:
-        raise WrongTypeError(
-            f"{owner}(in_chat={short_repr(in_chat)}) was given; in_chat must be a list or set that says for each "
-            "prompt whether it went through the chat template: True, False or None"
-        )
-
-
-def resolve_checked(
-    recipe: Recipe,
-    model: ModelProperties,
-    longest_prompt: int,
-    *,
-    in_chat: Collection[bool | None] = (),
-    available_slots: int | None = None,
-    exceed_max_seq_len: bool = False,
-) -> Recipe:
-    """Return the recipe as `resolve` does after checking its arguments; `longest_prompt` is 0 if unknown."""
-    must_fit = longest_prompt > 0 and not exceed_max_seq_len
-    default = model.default_max_new_tokens
-    slots = _slots_left(model, longest_prompt) if must_fit else default
+    if not exceed_max_seq_len:
+        _check_common_limit(recipe, model, lengths)
+    longest, default = max(lengths, default=0), model.default_max_new_tokens
+    must_fit = longest > 0 and not exceed_max_seq_len
+    slots = _slots_left(model, longest) if must_fit else default
     length = resolve_with(recipe.length, ModelLimits(slots, available_slots, model.calibration))
     block = default_block(recipe, length)
     if block is None and _contains_calibrated(recipe.length):
@@ -101,7 +71,7 @@ def resolve_checked(
         )
     horizon = combined_traits(length).upper_bound
     if must_fit:
-        check_context_length(longest_prompt, horizon, model.max_seq_len)
+        check_context_length(longest, horizon, model.max_seq_len)
     if horizon > default:
         warnings.warn(
             f"{horizon} slots were requested and the model is made for {default}: it was not trained on such lengths, "
@@ -110,6 +80,17 @@ def resolve_checked(
             stacklevel=_frames_in_package(),
         )
     return resolved
+
+
+def check_prompt_options(owner: str, in_chat: Collection[bool | None], exceed_max_seq_len: bool) -> None:
+    """Raise an error unless these arguments, which `decode` and `resolve` have in common, are valid."""
+    check_choice(owner, "exceed_max_seq_len", exceed_max_seq_len, True, False)
+    kinds = (list, tuple, set, frozenset)
+    if not isinstance(in_chat, kinds) or not {*map(type, in_chat)} <= {bool, type(None)}:
+        raise WrongTypeError(
+            f"{owner}(in_chat={short_repr(in_chat)}) was given; in_chat must be a list or set that says for each "
+            "prompt whether it went through the chat template: True, False or None"
+        )
 
 
 def _prompt_lengths(prompts: Sequence[PromptIds]) -> list[int]:
@@ -126,11 +107,9 @@ def _prompt_lengths(prompts: Sequence[PromptIds]) -> list[int]:
     return lengths
 
 
-def check_common_limit(
-    recipe: Recipe, model: ModelProperties, lengths: Sequence[int], exceed_max_seq_len: bool
-) -> None:
+def _check_common_limit(recipe: Recipe, model: ModelProperties, lengths: Sequence[int]) -> None:
     """Raise CapacityError if prompts of these lengths would get different limits."""
-    if exceed_max_seq_len or len(group_by_limit(recipe, model, lengths)) < 2:
+    if len(group_by_limit(recipe, model, lengths)) < 2:
         return
     slots = _slots_left(model, max(lengths))
     raise CapacityError(
