@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -164,15 +163,11 @@ class RunningBatch:
         cancelled = self._queue.cancelled()
         if cancelled:
             self._free([row for row, request_id in enumerate(self.request_ids) if request_id in cancelled])
-        admitted = False
         while free := [row for row, request in enumerate(self._running) if request is None]:
             requests = self._queue.take(len(free))
             if not requests:
                 break
             self._start(free[: len(requests)], list(requests))
-            admitted = True
-        if admitted:
-            self.sync_phases()
         return any(self.phases)
 
     def _start(self, rows: list[int], requests: list[PlannedRequest]) -> None:
@@ -193,17 +188,17 @@ class RunningBatch:
         )
         new = tree_to(new, device)
         self.state = new if is_first else self.state.with_rows(torch.tensor(rows, device=device), new)
+        self.sync_phases()
         if is_first:
             self._free([row for row in rows if self._running[row] is None])
 
     def _free(self, rows: list[int]) -> None:
         """End rows that have not finished, and free them."""
-        if not rows:
-            return
-        self.state = self.state.with_rows_ended(torch.tensor(rows, device=self._model.device))
+        if rows:
+            self.state = self.state.with_rows_ended(torch.tensor(rows, device=self._model.device))
         for row in rows:
             self._running[row] = None
-        self.sync_phases()
+            self.phases[row] = Phase.DONE
 
     def sync_phases(self) -> None:
         """Copy the phase of every row to the host: in a static step, the only synchronisation.
@@ -274,9 +269,6 @@ class RunningBatch:
         return None if match is None else match[1]
 
 
-RESERVED_QUANTILE = 0.9  # memory is reserved for this quantile of the predicted length
-
-
 class ModelProbe:
     """The probe of a length policy: a forward pass over prompts followed by masks, with its cost added up.
 
@@ -331,11 +323,6 @@ class PlannedRequest:
     probe_cost: TokenCost
     generators: RowGenerators  # of one row
     stop: tuple[str, ...] = ()  # strings that end the answer
-
-    @cached_property
-    def reserved_slots(self) -> int:
-        """Number of slots to reserve: the planned horizon or the 0.9 quantile, whichever is larger."""
-        return self.plan.reserved(RESERVED_QUANTILE)
 
 
 def plan_lengths(

@@ -136,7 +136,7 @@ class PhaseScheduler:
         for row, phase in enumerate(phases):
             if phase is not Phase.DONE:
                 prompt, horizon = lengths[row]
-                slots = max(horizon, requests[row].reserved_slots) + spare
+                slots = max(horizon, requests[row].plan.reserved_slots) + spare
                 count = prompt + min(slots, canvas.width - canvas.start)
                 storage.reserve(row, canvas.start - prompt, count, owner=requests[row])
         if storage.times_grown > growths and self._holds_graphs:

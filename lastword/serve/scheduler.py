@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from lastword.decoding.forward import TokenCost
 from lastword.decoding.loop import DecodeSettings, Step, decode_steps
-from lastword.decoding.running_batch import RESERVED_QUANTILE, PlannedRequest, RequestQueue
+from lastword.decoding.running_batch import PlannedRequest, RequestQueue
 from lastword.models.base import MaskPredictor
 from lastword.policies.length.policy import Plan
 from lastword.policies.length.wrappers import combined_traits
@@ -42,7 +42,7 @@ class PredictedWork(NamedTuple):
         if lengths is not None:
             tokens = min(float(lengths.mean), float(horizon))
             shortest = horizon if keeps_length else min(int(lengths.quantile(EARLY_QUANTILE)), horizon)
-        return cls(plan.reserved(RESERVED_QUANTILE), tokens, min_forward_passes(recipe, shortest))
+        return cls(plan.reserved_slots, tokens, min_forward_passes(recipe, shortest))
 
 
 class EngineLoad(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 from jaxtyping import Bool, Int
@@ -28,6 +29,7 @@ from lastword.errors import SettingError
 from lastword.survival.distribution import LengthDistribution
 from lastword.validation import MAX_COUNT, MAX_SLOTS, Part, check_choice, check_int, checked_field, short_repr
 
+RESERVED_QUANTILE = 0.9
 Resizes = Literal["never", "between blocks", "any time"]  # from rarest to most often
 Reads = Literal["masks", "answer", "ahead", "one step"]  # from least to most
 
@@ -110,11 +112,12 @@ class Plan:
         """The largest horizon of any row."""
         return int(self.horizon.max())
 
-    def reserved(self, q: float) -> int:
-        """Return the most slots that any row may need: its horizon, or quantile `q` of its length if that is more."""
+    @cached_property
+    def reserved_slots(self) -> int:
+        """The number of slots for which memory is reserved: the horizon, or the 0.9 quantile of the length if more."""
         slots = self.horizon
         if self.lengths is not None:
-            slots = maximum(slots, self.lengths.quantile(q))
+            slots = maximum(slots, self.lengths.quantile(RESERVED_QUANTILE))
         return int((slots if self.max_new_tokens is None else minimum(slots, self.max_new_tokens)).max())
 
     def row(self, index: int) -> Plan:
