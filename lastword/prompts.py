@@ -79,9 +79,8 @@ def _is_id(value: Any) -> bool:
 
 
 def _ids(model: MaskPredictor, prompt: Any) -> list[int]:
-    is_text, is_chat = isinstance(prompt, str), _is_chat(prompt)
-    ids = prompt
-    if is_text or is_chat:
+    is_chat = _is_chat(prompt)
+    if is_chat or isinstance(prompt, str):
         tokenizer = model.tokenizer
         if tokenizer is None:
             raise PromptError(
@@ -90,37 +89,30 @@ def _ids(model: MaskPredictor, prompt: Any) -> list[int]:
             )
         messages = [prompt] if isinstance(prompt, Mapping) else prompt
         ids = tokenizer.chat(messages) if is_chat else tokenizer.encode(prompt)
-    elif not is_list(prompt) and not (is_array(prompt) and prompt.ndim == 1):
+        return _as_token_ids(ids, "the tokenizer returned", "it must return a list of token ids")
+    if not is_list(prompt) and not (is_array(prompt) and prompt.ndim == 1):
         raise PromptError(
             f"a prompt of type {type(prompt).__name__} was given; give text, chat messages or a list of token ids"
         )
-    try:
-        return as_token_ids(ids)
-    except (TypeError, ValueError, RuntimeError) as error:
-        if is_text or is_chat:
-            raise PromptError(
-                f"the tokenizer returned {short_repr(ids)} for a prompt ({error}); it must return a list of token ids"
-            ) from error
-        raise PromptError(
-            f"a prompt contains something that is not a token id ({error}); give text, chat messages or "
-            "whole-number ids"
-        ) from error
+    return _as_token_ids(prompt, "a prompt contains something that is not a token id:")
 
 
-def as_token_ids(values: object) -> list[int]:
-    """Return the ids of one prompt as plain ints; raise TypeError or ValueError for anything else.
+def _as_token_ids(given: Any, problem: str, remedy: str = "give text, chat messages or whole-number ids") -> list[int]:
+    """Return the ids of one prompt as plain ints; raise PromptError, which begins with `problem`, for anything else.
 
     Lists, tensors and arrays are accepted; bytes and sets contain integers too, but are rejected.
     """
-    if is_array(values):
-        values = values.tolist()  # type: ignore[attr-defined]
-    if not is_list(values):
-        raise TypeError(f"a {type(values).__name__} is not a list of token ids")
-    values = list(islice(values, MAX_SLOTS + 1))  # a range may be longer than len() can return
-    if len(values) > MAX_SLOTS:
-        raise ValueError(f"it has more than {MAX_SLOTS} ids")
-    all_ints = set(map(type, values)) == {int}  # the usual case; converting ids one by one is slower
-    return values if all_ints else [as_int(value) for value in values]
+    try:
+        values = given.tolist() if is_array(given) else given
+        if not is_list(values):
+            raise TypeError(f"a {type(values).__name__} is not a list of token ids")
+        ids = list(islice(values, MAX_SLOTS + 1))  # a range may be longer than len() can return
+        if len(ids) > MAX_SLOTS:
+            raise ValueError(f"it has more than {MAX_SLOTS} ids")
+        all_ints = set(map(type, ids)) == {int}  # the usual case; converting ids one by one is slower
+        return ids if all_ints else [as_int(value) for value in ids]
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise PromptError(f"{problem} {short_repr(given)} ({error}); {remedy}") from error
 
 
 def validate_prompts(prompts: Sequence[PromptIds], ids: TokenIds) -> list[Tensor]:
@@ -133,12 +125,7 @@ def validate_prompts(prompts: Sequence[PromptIds], ids: TokenIds) -> list[Tensor
 
 
 def _validate_prompt(prompt: PromptIds, number: int, ids: TokenIds) -> Int[Tensor, "P"]:
-    try:
-        tokens = as_token_ids(prompt)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise PromptError(
-            f"prompt {number} is not a list of token ids ({error}); give text, chat messages or integer ids"
-        ) from error
+    tokens = _as_token_ids(prompt, f"prompt {number} is not a list of token ids:")
     if not tokens:
         raise PromptError(f"prompt {number} is empty; give at least one prompt, with at least one token")
     for token in (min(tokens), max(tokens)):
