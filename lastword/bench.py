@@ -11,7 +11,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -208,7 +208,7 @@ def time_recipe(
             finished.extend(step.finished)
 
     timing = timer.median(run)
-    seconds = timing.ms / 1000
+    seconds, timed = timing.ms / 1000, asdict(timing) | {"ms": timing.ms / forward_passes}
     costs = [cost for row in finished for cost in (row.cost, row.probe_cost)]
     answers = {row.request_id: row.canvas.answer_ids(0) for row in finished}
     tokens = sum(len(trimmed(row.canvas, 0, answers[row.request_id])[0]) for row in finished)
@@ -219,18 +219,15 @@ def time_recipe(
         line="recipes",
         case=recipe.label(),
         rows=count,
-        runs=timing.runs,
-        ms=timing.ms / forward_passes,
         seconds=seconds,
-        first_seconds=timing.first_seconds,
         forward_passes=forward_passes,
         tokens=tokens,
         tokens_computed=float(sum(cost.tokens_computed for cost in costs)),
-        peak_mb=timing.peak_mb,
         tokens_per_second=tokens / seconds,
         tokens_per_forward=tokens / sum(cost.forward_passes for cost in costs),
         solo=solo or None,
         solo_equal=equal if solo else None,
+        **timed,
     )
 
 
