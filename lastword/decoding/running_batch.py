@@ -23,7 +23,6 @@ from lastword.decoding.step import BatchState, CanvasLayout, Phase, check_max_sl
 from lastword.errors import SettingError
 from lastword.models.base import MaskPredictor, decode_text
 from lastword.policies.length.policy import Plan, plan_with
-from lastword.policies.unmask.rule import stuck_error
 from lastword.recipe.recipe import Recipe
 from lastword.survival.distribution import LengthDistribution
 from lastword.validation import MAX_SLOTS, check_int
@@ -210,7 +209,12 @@ class RunningBatch:
             if phase is Phase.INVALID_LOGITS:
                 raise invalid_logits_error()
             if phase is Phase.NO_CHOICE:
-                raise stuck_error(self._recipe.unmask, row, int(self.state.clock.step[row]) - 1)
+                rule, step = type(self._recipe.unmask).__name__, int(self.state.clock.step[row]) - 1
+                raise SettingError(
+                    f"{rule} chose no mask of row {row} in step {step}, and decoding would never end; a rule without "
+                    "a schedule must fill at least one mask of every row that has open masks, and one with a schedule "
+                    "must fill all that are left in its last pass"
+                )
 
     def add_seconds(self, seconds: float) -> None:
         """Add a step and its seconds, admission included, to every running row; SettingError after too many steps."""

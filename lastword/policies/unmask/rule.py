@@ -110,15 +110,6 @@ def visible_columns(rule: UnmaskRule, canvas: Canvas, clock: Clock, state: State
     return visible
 
 
-def stuck_error(rule: UnmaskRule, row: int, step: int) -> SettingError:
-    """Return the error for a rule with which decoding would never end."""
-    return SettingError(
-        f"{type(rule).__name__} chose no mask of row {row} in step {step}, and decoding would never end; a rule "
-        "without a schedule must fill at least one mask of every row that has open masks, and one with a schedule "
-        "must fill all that are left in its last pass"
-    )
-
-
 def max_idle_steps(rule: UnmaskRule, masks: int, device: torch.device) -> Int[Tensor, "M"]:
     """Return how many first passes in a window of m masks may fill nothing, for m = 0, 1, ... `masks`."""
     counts: list[int | None] = [0] * (masks + 1)
