@@ -283,9 +283,8 @@ def predict_length(
         interpretation = parse_part("interpretation", interpretation)
     survival = Survival(limit=limit, ends=ends, interpretation=cast(Interpretation, interpretation))
     longest = [max(prompts, key=len)]
-    resolved = resolve(Recipe(length=survival), model, longest, exceed_max_seq_len=exceed_max_seq_len)
-    survival = replace(survival, limit=resolved.length.traits.max_slots)
-    lengths = survival.lengths(ModelProbe(model, prompts, exceed_max_seq_len=exceed_max_seq_len))
+    recipe = resolve(Recipe(length=survival), model, longest, exceed_max_seq_len=exceed_max_seq_len)
+    lengths = cast(Survival, recipe.length).lengths(ModelProbe(model, prompts, exceed_max_seq_len=exceed_max_seq_len))
     return lengths if is_batch(prompt) else lengths.row(0)
 
 

@@ -18,7 +18,7 @@ from lastword.errors import EngineError, PromptError, SettingError
 from lastword.models.base import MaskPredictor
 from lastword.models.weights import model_key
 from lastword.policies.length.fixed import Fixed
-from lastword.policies.length.policy import LengthTraits, Plan, Probe
+from lastword.policies.length.policy import LengthTraits, Plan, Probe, resolved_slots
 from lastword.policies.length.survival import Survival
 from lastword.policies.length.wrappers import StopAtEnd, Wrapper
 from lastword.prompts import Prompt, is_batch, prompts_in_chat, tokenize_prompts
@@ -92,9 +92,8 @@ def calibrate(
     check_int("calibrate", "seed", seed, minimum=MIN_SEED, maximum=MAX_SEED - len(rows))
     families = _check_families(families, len(rows), coverage)
     longest = [max(rows, key=len)] if rows else []
-    resolved = resolve(Recipe(length=survival), model, longest).length
-    limit = resolved.traits.max_slots or model.default_max_new_tokens
-    survival = replace(survival, limit=limit)
+    survival = cast(Survival, resolve(Recipe(length=survival), model, longest).length)
+    limit = resolved_slots(survival, survival.limit)
     canvas, measured = Fixed(limit), FixedWithProbe(Fixed(limit), survival)
     recipe, with_probe = (
         replace(recipe, length=length if recipe.block is None else StopAtEnd(length)) for length in (canvas, measured)
