@@ -14,7 +14,7 @@ from torch import Tensor
 from lastword.canvas.canvas import Canvas, Clock, tree_map, tree_to
 from lastword.canvas.columns import Columns
 from lastword.canvas.contracts import check_canvas, check_state, name_of
-from lastword.canvas.tokens import PromptIds, TokenIds, check_tensor
+from lastword.canvas.tokens import PromptIds, check_tensor
 from lastword.decoding.detokenizer import decided_prefix, find_stop
 from lastword.decoding.forward import BatchCost, Forward, Hooks, PassInputs, TokenCost
 from lastword.decoding.prediction import Prediction, invalid_logits_error
@@ -182,14 +182,25 @@ class RunningBatch:
         else:
             for row, request in zip(rows, requests):
                 self.requests[row] = request
-        new = initial_state(
-            [self.requests[row] for row in rows], self._recipe, self._layout, self._model.ids, self._hooks
-        )
-        new = tree_to(new, device)
+        new = self._initial_state([self.requests[row] for row in rows])
         self.state = new if is_first else self.state.with_rows(torch.tensor(rows, device=device), new)
         self.sync_phases()
         if is_first:
             self._free([row for row in rows if self._running[row] is None])
+
+    def _initial_state(self, requests: Sequence[PlannedRequest]) -> BatchState:
+        """Return the state of newly started rows before their first forward pass."""
+        recipe, plan = self._recipe, Plan.concat([request.plan for request in requests])
+        canvas = plan.canvas([request.prompt_ids for request in requests], self._model.ids, self._layout.start)
+        canvas = check_canvas(name_of(recipe.commit, "prepare"), recipe.commit.prepare(canvas), canvas)
+        canvas = self._hooks.after(None, canvas)
+        clock = Clock.start(canvas).tick(canvas, recipe.block)
+        rule_state = recipe.unmask.initial_state(canvas)
+        check_state(name_of(recipe.unmask, "initial_state"), rule_state, len(requests))
+        check_max_slots(canvas, recipe)
+        cost, phase = BatchCost.zeros(len(requests)), phase_of(canvas, clock)
+        state = BatchState(canvas, clock, rule_state, plan.state, plan.max_new_tokens, cost, phase)
+        return tree_to(state.widened(self._layout.width or canvas.width), self._model.device)
 
     def _free(self, rows: list[int]) -> None:
         """End rows that have not finished, and free them."""
@@ -346,20 +357,3 @@ def plan_lengths(
     if max_new_tokens is not None and any(max_new_tokens):
         plan = plan.capped(torch.tensor([cap or MAX_SLOTS for cap in max_new_tokens]))
     return [(plan.row(row), probe.cost.row(row)) for row in range(len(prompts))]
-
-
-def initial_state(
-    requests: Sequence[PlannedRequest], recipe: Recipe, layout: CanvasLayout, ids: TokenIds, hooks: Hooks
-) -> BatchState:
-    """Return the state of newly started rows before their first forward pass, on the CPU."""
-    plan = Plan.concat([request.plan for request in requests])
-    canvas = plan.canvas([request.prompt_ids for request in requests], ids, layout.start)
-    canvas = check_canvas(name_of(recipe.commit, "prepare"), recipe.commit.prepare(canvas), canvas)
-    canvas = hooks.after(None, canvas)
-    clock = Clock.start(canvas).tick(canvas, recipe.block)
-    rule_state = recipe.unmask.initial_state(canvas)
-    check_state(name_of(recipe.unmask, "initial_state"), rule_state, len(requests))
-    check_max_slots(canvas, recipe)
-    cost, phase = BatchCost.zeros(len(requests)), phase_of(canvas, clock)
-    state = BatchState(canvas, clock, rule_state, plan.state, plan.max_new_tokens, cost, phase)
-    return state if layout.width is None else state.widened(layout.width)
