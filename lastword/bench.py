@@ -183,8 +183,7 @@ def bench_prompts(model: MaskPredictor, count: int) -> list[Any]:
         raise SettingError(f"limit is {count}; there are {len(texts)} validation prompts, give at most that")
     if model.tokenizer is None:
         raise SettingError("the model has no tokenizer, which bench needs; give a model that has one")
-    prompts: list[Any] = with_chat_template(model, texts[:count], None)
-    return prompts
+    return list(with_chat_template(model, texts[:count], None))
 
 
 def time_recipe(

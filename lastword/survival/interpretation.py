@@ -232,19 +232,16 @@ class FirstBoundary(Interpretation):
     def __call__(self, signal: EndSignal) -> LengthDistribution:
         boundaries = signal.document.masked_fill(signal.text_mask, 0.0)
         total = boundaries.cumsum(-1)
+        half = SMOOTHING_SLOTS // 2
+        padded = torch.nn.functional.pad(boundaries[:, None], (half, half), mode="replicate")
+        smooth = torch.nn.functional.avg_pool1d(padded, SMOOTHING_SLOTS, stride=1)[:, 0]
         # If all stretches are equally quiet, the one nearest to mass 1 is chosen.
-        noise = _smooth(boundaries) * (1 + (total - 1).abs() / 2)
+        noise = smooth * (1 + (total - 1).abs() / 2)
         valley = torch.where((total >= MIN_PEAK_MASS) & (total < MAX_PEAK_MASS), noise, torch.inf).argmin(-1)
         mass = total.gather(1, valley[:, None])
         unscaled = (total[:, -1:] < 1) | (mass < MIN_PEAK_MASS)  # no peak, or only part of it
         scaled = total / torch.where(unscaled, 1.0, mass.clamp(min=ROUNDING))
         return LengthDistribution.from_cumulative(scaled.clamp(max=1))
-
-
-def _smooth(values: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    half = SMOOTHING_SLOTS // 2
-    padded = torch.nn.functional.pad(values[:, None], (half, half), mode="replicate")
-    return torch.nn.functional.avg_pool1d(padded, SMOOTHING_SLOTS, stride=1)[:, 0]
 
 
 TAIL_SLOTS = 32  # number of last slots of the canvas, usually far after the answer

@@ -101,10 +101,7 @@ class EntropyBound(UnmaskRule):
     order: str = checked_field("entropy", check_choice, "entropy", "confidence", "margin")
 
     def choose(self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State) -> MaskChoice:
-        if self.order == "entropy":
-            score = -prediction.entropy
-        else:
-            score = prediction.confidence if self.order == "confidence" else prediction.margin
+        score = -prediction.entropy if self.order == "entropy" else getattr(prediction, self.order)
         order = rank_columns(score.masked_fill(~open_masks, -torch.inf))
         # Rounding may make the entropy of certain tokens slightly negative, which would lower the bound.
         entropy = prediction.entropy.clamp(min=0).gather(1, order)
