@@ -221,7 +221,4 @@ def checked_field(default: Any, check: Callable[..., None], *arguments: Any, **o
     it is the default.
     """
 
-    def run(owner: str, name: str, value: Any) -> None:
-        check(owner, name, value, *arguments, **options)
-
-    return dataclasses.field(default=default, metadata={"check": run})
+    return dataclasses.field(default=default, metadata={"check": lambda *given: check(*given, *arguments, **options)})
