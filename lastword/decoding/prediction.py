@@ -164,9 +164,8 @@ class Prediction:
         """The largest minus the second largest probability of the scored distribution; -inf where not read."""
 
         def score(logits: Tensor, candidate: Tensor) -> Tensor:
-            best, second = logits.topk(2).values.unbind(-1)
-            normaliser = logits.logsumexp(-1)
-            return (best - normaliser).exp() - (second - normaliser).exp()
+            best, second = (logits.topk(2).values - logits.logsumexp(-1, keepdim=True)).exp().unbind(-1)
+            return best - second
 
         return self._score("margin", score)
 
@@ -185,11 +184,8 @@ class Prediction:
         """The largest minus the second largest raw logit; -inf where not read."""
         if self.summary is not None:
             return self._rows(self.summary.summary.gap, -torch.inf)
-        gaps = []
-        for chunk in self.scores.chunks():
-            best, second = chunk.topk(2).values.float().unbind(-1)
-            gaps.append(best - second)
-        return self._rows(torch.cat(gaps), -torch.inf)
+        best, second = torch.cat([part.topk(2).values.float() for part in self.scores.chunks()]).unbind(-1)
+        return self._rows(best - second, -torch.inf)
 
     def probability_of(self, *ids: int) -> Float[Tensor, "B S"]:
         """Return the probability that the token of a column is one of `ids`, in float64; 0 where not read.

@@ -222,18 +222,16 @@ def conflicts(recipe: Recipe) -> Iterator[str]:
         )
     one_step = [name for name, traits in layers if traits.reads == "one step"]
     if one_step and (cache.refreshes_by_block or hides):
-        part, instead = rule, sees_all
-        if cache.refreshes_by_block:
-            part, instead = cache_name, "NoCache() or FeatureCache()"
+        instead = "NoCache() or FeatureCache()" if cache.refreshes_by_block else sees_all
+        part = cache_name if cache.refreshes_by_block else rule
         yield (
             f"{one_step[0]} was given with {part}; it predicts from one step, and {part} may keep that pass from "
             f"reading the whole answer: use {instead}, step 0, which reads all of it, or Survival(), which probes"
         )
     ahead = [name for name, traits in layers if traits.reads == "ahead"]
     if ahead and (cache.stale_suffix or hides):
-        part, instead = rule, sees_all
-        if cache.stale_suffix:
-            part, instead = cache_name, "PrefixCache(), FeatureCache() or NoCache()"
+        instead = "PrefixCache(), FeatureCache() or NoCache()" if cache.stale_suffix else sees_all
+        part = cache_name if cache.stale_suffix else rule
         yield (
             f"{ahead[0]} was given with {part}; it reads the slots behind a block in the pass that completes it, and "
             f"{part} leaves them out of that pass: use {instead}, or GrowWhenFull(Survival()), which needs the block "
