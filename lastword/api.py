@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import Enum
+from itertools import takewhile
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, cast, overload
@@ -316,7 +317,7 @@ def build_generation(
 ) -> Generation:
     """Return the Generation of a finished row."""
     answer = row.canvas.answer_ids(0)
-    tokens, finish = trimmed(row.canvas, 0, answer)
+    tokens, finish = trimmed(row.canvas, answer)
     text = None if model.tokenizer is None else decode_text(model.tokenizer, tokens)
     if row.stop_reason is not None and model.tokenizer is not None:
         decided, finish = decided_prefix(answer, model.ids), Finish.STOPPED
@@ -335,13 +336,12 @@ def build_generation(
     )
 
 
-def trimmed(canvas: Canvas, row: int, answer: list[int]) -> tuple[list[int], Finish]:
-    """Return the token ids of `answer` before its first end token, and the reason why the row stopped."""
-    ends = [index for index, token in enumerate(answer) if token in canvas.ids.ends]
-    tokens = answer[: ends[0]] if ends else answer
+def trimmed(canvas: Canvas, answer: list[int]) -> tuple[list[int], Finish]:
+    """Return the token ids of a row's answer before its first end token, and the reason why the row stopped."""
+    tokens = list(takewhile(lambda token: token not in canvas.ids.ends, answer))
     if canvas.ids.mask in tokens:
         return tokens, Finish.MASKS_LEFT
-    return tokens, Finish.ENDED if bool(canvas.ended[row].any()) else Finish.TRUNCATED
+    return tokens, Finish.ENDED if bool(canvas.ended.any()) else Finish.TRUNCATED
 
 
 @checks_arguments(DecodeOptions)

@@ -210,7 +210,7 @@ def time_recipe(
     seconds, timed = timing.ms / 1000, asdict(timing) | {"ms": timing.ms / forward_passes}
     costs = [cost for row in finished for cost in (row.cost, row.probe_cost)]
     answers = {row.request_id: row.canvas.answer_ids(0) for row in finished}
-    tokens = sum(len(trimmed(row.canvas, 0, answers[row.request_id])[0]) for row in finished)
+    tokens = sum(len(trimmed(row.canvas, answers[row.request_id])[0]) for row in finished)
     indices = [index * count // solo for index in range(solo)]
     alone = (lastword.generate(model, prompts[index], recipe=recipe, seed=index) for index in indices)
     equal = sum(answer.canvas == answers[index] for index, answer in zip(indices, alone))
