@@ -285,12 +285,9 @@ def decode_steps(
     try:
         start = time.perf_counter()
         while batch.admit():
-            forward.generators, requests, before = batch.generators, tuple(batch.requests), batch.state
-            details: StepDetails | None
-            if scheduler is None:
-                batch.state, details = stepper(before)
-            else:
-                batch.state, details = scheduler(before, batch.phases, requests)
+            requests, before = tuple(batch.requests), batch.state
+            forward.generators = RowGenerators.concat([request.generators for request in requests])
+            batch.state, details = scheduler(before, batch.phases, requests) if scheduler else stepper(before)
             batch.sync_phases()
             batch.add_seconds(time.perf_counter() - start)
             request_ids = batch.request_ids
@@ -307,5 +304,5 @@ def decode_steps(
             )
             start = time.perf_counter()  # what the caller does with a step does not count
     finally:
-        if scheduler is not None:
+        if scheduler:
             scheduler.close()

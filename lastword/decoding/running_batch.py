@@ -152,11 +152,6 @@ class RunningBatch:
         """The id of the request in every row; None for a free row."""
         return tuple(None if request is None else request.request_id for request in self._running)
 
-    @property
-    def generators(self) -> RowGenerators:
-        """The random generators of all rows, joined into one object."""
-        return RowGenerators.concat([request.generators for request in self.requests])
-
     def admit(self) -> bool:
         """Free cancelled rows, start waiting requests in free rows, and return whether any row is running."""
         cancelled = self._queue.cancelled()
