@@ -33,8 +33,7 @@ class LocalLeap(UnmaskRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        maximum = self.threshold
-        check_number("LocalLeap", "relaxed_threshold", self.relaxed_threshold, above=0, maximum=maximum)
+        check_number("LocalLeap", "relaxed_threshold", self.relaxed_threshold, above=0, maximum=self.threshold)
 
     def choose(self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State) -> MaskChoice:
         confidence = prediction.confidence.masked_fill(~open_masks, -torch.inf)

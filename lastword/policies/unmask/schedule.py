@@ -110,11 +110,8 @@ class Timesteps(Schedule):
 
     def share(self, clock: Clock) -> list[float]:
         """Return the share of its remaining masks that each row's step fills; 1 from the last step on."""
-        shares = []
-        for masks, step in zip(clock.masks_at_start.tolist(), clock.in_window.tolist()):
-            row = _shares(self.steps(masks), self.eps)
-            shares.append(float(row[min(step, len(row) - 1)]))
-        return shares
+        shares = [_shares(self.steps(masks), self.eps) for masks in clock.masks_at_start.tolist()]
+        return [float(row[min(step, len(row) - 1)]) for row, step in zip(shares, clock.in_window.tolist())]
 
     def quota(self, remaining: Int[Tensor, "B"], clock: Clock) -> Int[Tensor, "B"]:
         if self.keep_idle:

@@ -99,13 +99,12 @@ class SlowFast(UnmaskRule):
         else:
             done = stable | (passes >= self.exploration_steps)
             end = torch.where(done, mean, cycles.end)
-        return SlowFastState(
-            cycles.start,
-            torch.where(slow[:, None], estimates, cycles.end_estimates),
-            torch.where(slow, passes, cycles.slow_passes),
-            torch.where(slow, end, cycles.end),
-            cycles.fast | done,
-            cycles.fast_passes + cycles.fast,
+        return cycles._replace(
+            end_estimates=torch.where(slow[:, None], estimates, cycles.end_estimates),
+            slow_passes=torch.where(slow, passes, cycles.slow_passes),
+            end=torch.where(slow, end, cycles.end),
+            fast=cycles.fast | done,
+            fast_passes=cycles.fast_passes + cycles.fast,
         )
 
 
