@@ -283,8 +283,7 @@ def predict_length(
     if isinstance(interpretation, str):
         interpretation = parse_part("interpretation", interpretation)
     survival = Survival(limit=limit, ends=ends, interpretation=cast(Interpretation, interpretation))
-    longest = [max(prompts, key=len)]
-    recipe = resolve(Recipe(length=survival), model, longest, exceed_max_seq_len=exceed_max_seq_len)
+    recipe = resolve(Recipe(length=survival), model, [max(prompts, key=len)], exceed_max_seq_len=exceed_max_seq_len)
     lengths = cast(Survival, recipe.length).lengths(ModelProbe(model, prompts, exceed_max_seq_len=exceed_max_seq_len))
     return lengths if is_batch(prompt) else lengths.row(0)
 
