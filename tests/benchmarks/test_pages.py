@@ -38,9 +38,10 @@ def test_the_index_lists_every_measured_page():
     assert sorted(re.findall(r"^\| \[[^]]+\]\(([\w-]+)\.md\)", text, re.MULTILINE)) == [path.stem for path in MEASURED]
 
 
-def test_only_measured_pages_have_tables_of_results():
+def test_only_measured_pages_and_decisions_have_tables_of_results():
+    places = ("measured", "decisions")
     others = [
-        path for path in sorted(DOCS.rglob("*.md")) if path.parent.name != "measured" and PLACE.search(path.read_text())
+        path for path in sorted(DOCS.rglob("*.md")) if path.parent.name not in places and PLACE.search(path.read_text())
     ]
     assert others == []
 
