@@ -16,7 +16,7 @@ from typer import Argument, BadParameter, CallbackParam, Option
 
 import lastword
 from lastword.errors import LastwordError, PromptError, RecipeError, SettingError
-from lastword.io.files import check_target, user_path
+from lastword.io.files import check_target, file_errors, user_path
 from lastword.validation import MAX_COUNT, MAX_SEED, MAX_SLOTS, MIN_SEED, check_choice, check_int
 
 if TYPE_CHECKING:
@@ -170,12 +170,9 @@ class PromptOptions:
         if text is None or text == "-":
             if sys.stdin.isatty():
                 raise PromptError("no prompt was given; write one as an argument or pipe it in")
-            try:
+            advice = "give the prompt as an argument, or as UTF-8 text"
+            with file_errors("standard input cannot be read", advice, PromptError):
                 text = read_text(sys.stdin.read).rstrip("\n")
-            except (OSError, ValueError) as error:
-                raise PromptError(
-                    f"standard input cannot be read ({error}); give the prompt as an argument, or as UTF-8 text"
-                ) from error
         if not text:
             raise PromptError("the prompt is empty; write one as an argument or pipe it in")
         check_utf8(text, "the prompt")
@@ -353,12 +350,9 @@ def read_recipe(text: str | None) -> lastword.Recipe:
     path = as_path(text)
     if text.isidentifier() and not path.exists():
         return lastword.Recipe.named(text)
-    try:
-        with path.open(encoding="utf-8") as file:
-            content = read_text(file.read)
-    except (OSError, ValueError) as error:
-        names = ", ".join(registry.RECIPES)
-        raise RecipeError(f"the recipe file cannot be read ({error}); give a JSON file, or a name: {names}") from error
+    advice = f"give a JSON file, or a name: {', '.join(registry.RECIPES)}"
+    with file_errors(f"the recipe {path} cannot be read", advice, RecipeError), path.open(encoding="utf-8") as file:
+        content = read_text(file.read)
     return lastword.Recipe.from_json(content)
 
 

@@ -13,6 +13,7 @@ from typer import Option
 from lastword.cli import options
 from lastword.cli.options import CHAT_MODEL, ModelOptions, path_option
 from lastword.errors import SettingError, import_extra
+from lastword.io.files import file_errors
 from lastword.serve.settings import ReplicaSettings, ServerOptions, ServerSettings, check_exposed, check_free
 
 KEY = "LASTWORD_API_KEY"
@@ -85,13 +86,8 @@ def _read_keys(path: Path | None) -> list[str]:
     keys = [os.environ[KEY]] if os.environ.get(KEY) else []
     if path is None:
         return keys
-    try:
-        lines = map(str.strip, path.read_text("utf-8-sig").splitlines())
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(
-            f"the key file {path} cannot be read ({error}); give a file with one key per line"
-        ) from error
-    file_keys = [*filter(None, lines)]
+    with file_errors(f"the key file {path} cannot be read", "give a file with one key per line"):
+        file_keys = [*filter(None, map(str.strip, path.read_text("utf-8-sig").splitlines()))]
     if not file_keys:
         raise SettingError(f"the key file {path} holds no key; write one per line, or leave it out")
     return keys + file_keys

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lastword.errors import SettingError
-from lastword.io.files import check_target, os_error_reason, user_path, write
+from lastword.io.files import check_target, file_errors, user_path, write
 from lastword.survival.distribution import LengthDistribution
 from lastword.validation import check_type
 from lastword.viz.frames import Frame
@@ -81,12 +81,9 @@ def write_replay(path: Path | str, *runs: dict[str, Any]) -> Path:
     target = user_path(path)
     check_target(target)
     start = b""
-    try:
-        if target.is_file():
-            with target.open("rb") as file:
-                start = file.read(len(START))
-    except OSError as error:
-        raise SettingError(f"{target} cannot be read ({os_error_reason(error)}); give another file") from error
+    if target.is_file():
+        with file_errors(f"{target} cannot be read", "give another file"), target.open("rb") as file:
+            start = file.read(len(START))
     if start not in (b"", START.encode()):
         raise SettingError(f"{target} exists and is not a replay; give another file, or remove it")
     write(target, replay(*runs))
