@@ -16,24 +16,16 @@ from lastword.errors import CapacityError, EngineError, LastwordError, PromptErr
 from lastword.io.prompts import LineId, PromptLine, parse_prompt_line
 from lastword.io.schema import STRICT, Count, LongText, Seed, Share, SlotCount, Text, validate
 from lastword.recipe.recipe import Recipe
-from lastword.serve.protocol import Limit, MaxTokens, PartOrRecipe, StopTexts, Temperature, TopP
+from lastword.serve.protocol import AnswerSettings
 
 Format = Literal["lines", "openai"]
 Reply = GenerationReply[tuple[int, int]]  # keyed by line index and answer number
 
 
-class PlainLine(PromptLine):
+class PlainLine(PromptLine, AnswerSettings):
     """An input line of the plain format: a prompt, and settings that replace those of the run."""
 
     seed: Seed | None = None
-    max_new_tokens: MaxTokens | None = None
-    max_tokens: MaxTokens | None = None  # OpenAI's name of max_new_tokens
-    temperature: Temperature | None = None
-    top_p: TopP | None = None
-    top_k: Limit | None = None
-    stop: StopTexts | None = None
-    recipe: PartOrRecipe | None = None
-    length: PartOrRecipe | None = None
 
 
 # Names that are hardly data of the user. All other unknown fields of a line are ignored.
@@ -113,10 +105,6 @@ def parse_plain_line(data: object) -> PlainLine:
         ):
             advice = f"did you mean {near[0]}?" if near else "use max_new_tokens, length, temperature, stop or recipe"
             raise PromptError(f"{name} is not a setting of a line; {advice}")
-    if None not in (line.max_tokens, line.max_new_tokens) and line.max_tokens != line.max_new_tokens:
-        raise PromptError(
-            f"max_tokens {line.max_tokens} and max_new_tokens {line.max_new_tokens} were given; give max_new_tokens"
-        )
     return line
 
 

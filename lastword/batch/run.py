@@ -450,7 +450,7 @@ class _Run:
         recipe = self.recipe
         if any(getattr(line, setting) is not None for setting in ("recipe", "length", "temperature", "top_p", "top_k")):
             recipe = resolve(choose_recipe(line, ServerSettings(recipe=batch.recipe)), model, in_chat=[in_chat])
-        cap = line.max_new_tokens or line.max_tokens or batch.max_new_tokens
+        cap = line.max_tokens or batch.max_new_tokens
         seed = line.seed if line.seed is not None else batch.seed + index
         request = GenerationRequest(ids, seed, cap and min(cap, MAX_SLOTS), text, stop)
         return BatchLine(index, name, (request,), (recipe,), is_chat=in_chat)

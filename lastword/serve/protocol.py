@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Predicate
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
+from typing_extensions import Self
 
 from lastword.io.schema import STRICT, LongText, PositiveSlots, Text, first_error
 from lastword.prompts import is_batch
@@ -145,34 +146,20 @@ class StreamOptionsBody(StrictModel):
     include_obfuscation: Off | None = unsupported("chunks are not padded")
 
 
-class AnswerRequest(StrictModel):
-    """The fields that chat and completion requests share."""
+class AnswerSettings(BaseModel):
+    """The settings of an answer that requests and lines of a batch share."""
 
-    model: Text = Field(description="the name of the model, as listed by /v1/models")
-    n: Annotated[int, Field(ge=1), Whole] | None = Field(None, description="Number of answers per prompt.")
-    stream: bool | None = Field(None, description="Send text as soon as it is final.")
-    stream_options: StreamOptionsBody | None = None
     max_tokens: MaxTokens | None = Field(None, description="Maximum number of tokens; it does not size the canvas.")
     max_new_tokens: MaxTokens | None = Field(None, description="Same as max_tokens.")
     temperature: Temperature | None = Field(None, description="Default: the recipe's.")
     top_p: TopP | None = Field(None, description="1 has no effect.")
     top_k: Limit | None = Field(None, description="No effect at temperature 0.")
-    seed: WholeSeed | None = Field(None, description="Seed of the first answer; each further answer adds one.")
     stop: StopTexts | None = Field(None, description="Strings that end the text; they are not part of it.")
-    user: Text | None = Field(None, description="Accepted and ignored.")
-    metadata: Metadata | None = Field(None, description="Up to 16 texts by name, for the server's JSON access log.")
-
     recipe: PartOrRecipe | None = Field(None, description="A recipe by its name or as JSON. Default: the server's.")
     length: PartOrRecipe | None = Field(None, description="A length policy as text or JSON.")
-    timeout: Seconds | None = Field(None, description="Deadline in seconds.")
-    diffusing: bool | None = Field(None, description="Stream the whole canvas after each forward pass.")
-
-    frequency_penalty: Zero | None = unsupported(NO_PENALTY)
-    presence_penalty: Zero | None = unsupported(NO_PENALTY)
-    logit_bias: EmptyObject | None = unsupported(NO_BIAS)
 
     @model_validator(mode="after")
-    def _unite_token_limits(self) -> AnswerRequest:
+    def _unite_token_limits(self) -> Self:
         names = ("max_tokens", "max_new_tokens", "max_completion_tokens")
         caps = {name: value for name in names if (value := getattr(self, name, None)) is not None}
         if len(set(caps.values())) > 1:
@@ -180,6 +167,24 @@ class AnswerRequest(StrictModel):
             raise InvalidRequestError(f"{given} were given; give one of them", [*caps][-1])
         self.max_tokens = next(iter(caps.values()), None)
         return self
+
+
+class AnswerRequest(StrictModel, AnswerSettings):
+    """The fields that chat and completion requests share."""
+
+    model: Text = Field(description="the name of the model, as listed by /v1/models")
+    n: Annotated[int, Field(ge=1), Whole] | None = Field(None, description="Number of answers per prompt.")
+    stream: bool | None = Field(None, description="Send text as soon as it is final.")
+    stream_options: StreamOptionsBody | None = None
+    seed: WholeSeed | None = Field(None, description="Seed of the first answer; each further answer adds one.")
+    user: Text | None = Field(None, description="Accepted and ignored.")
+    metadata: Metadata | None = Field(None, description="Up to 16 texts by name, for the server's JSON access log.")
+    timeout: Seconds | None = Field(None, description="Deadline in seconds.")
+    diffusing: bool | None = Field(None, description="Stream the whole canvas after each forward pass.")
+
+    frequency_penalty: Zero | None = unsupported(NO_PENALTY)
+    presence_penalty: Zero | None = unsupported(NO_PENALTY)
+    logit_bias: EmptyObject | None = unsupported(NO_BIAS)
 
     @model_validator(mode="after")
     def _check_stream_options(self) -> AnswerRequest:

@@ -13,7 +13,7 @@ from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from itertools import accumulate, groupby, takewhile
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lastword.api import Generation
 from lastword.decoding.step import max_slots
@@ -29,7 +29,14 @@ from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.recipe.text import from_data, to_text
 from lastword.serve import protocol
-from lastword.serve.protocol import AnswerBody, AnswerDetails, ChatRequest, CompletionRequest, LengthsRequest
+from lastword.serve.protocol import (
+    AnswerBody,
+    AnswerDetails,
+    AnswerSettings,
+    ChatRequest,
+    CompletionRequest,
+    LengthsRequest,
+)
 from lastword.serve.request import InvalidRequestError, RequestEvent, RequestFinished, ServerError, ServerRequest
 from lastword.serve.settings import ServerSettings
 from lastword.survival.distribution import LengthDistribution
@@ -207,17 +214,7 @@ def check_num_answers(body: AnswerBody, settings: ServerSettings) -> int:
     return prompts * choices
 
 
-class RecipeFields(Protocol):
-    """The fields of a request, or of a line of a batch, that choose its recipe."""
-
-    recipe: str | dict[str, Any] | None
-    length: str | dict[str, Any] | None
-    temperature: float | None
-    top_p: float | None
-    top_k: int | None
-
-
-def choose_recipe(body: RecipeFields, settings: ServerSettings) -> Recipe:
+def choose_recipe(body: AnswerSettings, settings: ServerSettings) -> Recipe:
     """Return the requested recipe, or the server's, with the length and sampling of the request."""
     if settings.named_recipes_only and (body.length is not None or isinstance(body.recipe, dict)):
         name = "recipe" if isinstance(body.recipe, dict) else "length"

@@ -34,7 +34,7 @@ GOOD = {"prompt": "abc", "source": "a book", "commit": "0a1b2c", "block": 3, "le
         ({"prompt": "a", "max_tokens": True}, "max_tokens: Input should be a valid integer"),
         ({"prompt": "a", "id": [1]}, "id"),
         ({"prompt": "a", "max_new_tokens": 0}, "max_new_tokens: Input should be greater than or equal to 1"),
-        ({"prompt": "a", "max_tokens": 3, "max_new_tokens": 4}, "were given; give max_new_tokens"),
+        ({"prompt": "a", "max_tokens": 3, "max_new_tokens": 4}, "were given; give one of them"),
         ({"prompt": "a", "temperature": -0.5}, "temperature: give 0 or a number of at least 1e-06"),
         ({"prompt": "a", "temperature": "hot"}, "temperature: give 0 or a number of at least 1e-06"),
         ({"prompt": "a", "top_p": 2, "temperature": 1}, "top_p: Input should be less than or equal to 1"),
