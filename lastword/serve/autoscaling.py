@@ -12,20 +12,12 @@ from typing import Any
 LOAD_METRIC = "predicted_seconds"  # reported by replicas, read by the autoscaling policy
 
 
-def desired_replicas(seconds: float, target_load: float, current: int, minimum: int, maximum: int) -> int:
-    """Return the number of replicas, within bounds, for `target_load` seconds of predicted work each.
-
-    It is lower than `current` only if each remaining replica would have at most half of `target_load`, because a
-    replica that is removed and added again loads its weights again.
-    """
-    desired = math.ceil(seconds / target_load)
-    if desired < current:
-        desired = min(current, max(desired, math.ceil(2 * seconds / target_load)))
-    return min(max(desired, minimum, 1), maximum)
-
-
 class AutoscalingPolicy:
-    """An autoscaling policy for Ray Serve: `desired_replicas` for the predicted seconds of all replicas."""
+    """An autoscaling policy for Ray Serve: enough replicas for `target_load` seconds of predicted work each.
+
+    The number falls only if each remaining replica would have at most half of `target_load`, because a replica that is
+    removed and added again loads its weights again.
+    """
 
     def __init__(self, target_load: float) -> None:
         self._target_load = target_load
@@ -33,11 +25,9 @@ class AutoscalingPolicy:
     def __call__(self, context: Any) -> tuple[int, dict[str, Any]]:
         """Return the number of replicas and an empty state, given Ray's AutoscalingContext."""
         reported: Mapping[Any, float] = (context.aggregated_metrics or {}).get(LOAD_METRIC, {})
-        number = desired_replicas(
-            sum(reported.values(), 0.0),
-            self._target_load,
-            context.target_num_replicas,
-            context.capacity_adjusted_min_replicas,
-            context.capacity_adjusted_max_replicas,
-        )
-        return number, {}
+        loads, current = sum(reported.values()) / self._target_load, context.target_num_replicas
+        desired = math.ceil(loads)
+        if desired < current:
+            desired = min(current, max(desired, math.ceil(2 * loads)))
+        minimum, maximum = context.capacity_adjusted_min_replicas, context.capacity_adjusted_max_replicas
+        return min(max(desired, minimum, 1), maximum), {}

@@ -21,7 +21,7 @@ from lastword.errors import ExtraError, SettingError
 from lastword.recipe.recipe import Recipe
 from lastword.serve import ray as ray_module
 from lastword.serve.app import create_app
-from lastword.serve.autoscaling import LOAD_METRIC, AutoscalingPolicy, desired_replicas
+from lastword.serve.autoscaling import LOAD_METRIC, AutoscalingPolicy
 from lastword.serve.engine import ServerEngine
 from lastword.serve.metrics import EngineMetrics, ReplicaStatus, merge_metrics
 from lastword.serve.protocol import CompletionRequest
@@ -34,6 +34,16 @@ from tests.serve.conftest import wait_until
 from tests.serve.helpers import MARK, Misbehaving, outcome, request_of
 
 # ---- number of replicas ----
+
+
+def replicas_for(seconds, current):
+    context = SimpleNamespace(
+        aggregated_metrics={LOAD_METRIC: {"a": seconds}},
+        capacity_adjusted_min_replicas=1,
+        capacity_adjusted_max_replicas=8,
+        target_num_replicas=current,
+    )
+    return AutoscalingPolicy(target_load=10.0)(context)[0]
 
 
 @pytest.mark.parametrize(
@@ -50,13 +60,13 @@ from tests.serve.helpers import MARK, Misbehaving, outcome, request_of
     ],
 )
 def test_replicas_for_a_load(seconds, current, number):
-    assert desired_replicas(seconds, 10.0, current, 1, 8) == number
+    assert replicas_for(seconds, current) == number
 
 
 def test_the_number_of_replicas_does_not_oscillate():
     for tenths in range(1, 900):
         current = 1
-        numbers = [current := desired_replicas(tenths / 10, 10.0, current, 1, 8) for _ in range(4)]
+        numbers = [current := replicas_for(tenths / 10, current) for _ in range(4)]
         assert len({*numbers[1:]}) == 1
 
 
