@@ -25,8 +25,7 @@ import torch
 import lastword
 from lastword.decoding.forward import TokenCost
 from lastword.engines.base import GenerationReply, GenerationRequest, ModelInfo
-from lastword.engines.deadlines import WorkerTask
-from lastword.engines.pool import WorkerPool
+from lastword.engines.pool import WorkerPool, WorkerTask
 from lastword.models.toy import Toy
 from lastword.policies.length.policy import Plan
 from lastword.recipe.recipe import Recipe

@@ -31,9 +31,8 @@ from typing import Any
 
 import lastword
 from lastword.engines.base import GenerationRequest, environment
-from lastword.engines.deadlines import WorkerTask
 from lastword.engines.local import QUEUE_FACTOR, ModelSource
-from lastword.engines.pool import WorkerCall, WorkerPool
+from lastword.engines.pool import WorkerCall, WorkerPool, WorkerTask
 from lastword.engines.workers import ProcessWorkers
 from lastword.io.files import write
 from lastword.recipe.recipe import Recipe

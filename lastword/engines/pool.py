@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from time import monotonic
 from typing import Any, Generic, Literal, Protocol, runtime_checkable
@@ -24,7 +25,6 @@ from lastword.engines.base import (
     Requests,
     request_pairs,
 )
-from lastword.engines.deadlines import MIN_DEADLINE, TOLERANCE, TaskDeadlines, WorkerTask
 from lastword.engines.local import QUEUE_FACTOR, RUN_ERRORS, error_text
 from lastword.errors import EngineError
 from lastword.policies.length.fixed import Fixed
@@ -32,7 +32,7 @@ from lastword.policies.length.policy import Plan
 from lastword.policies.length.survival import Survival
 from lastword.policies.length.wrappers import combined_traits, policy_layers
 from lastword.recipe.recipe import Recipe
-from lastword.validation import check_int, check_number
+from lastword.validation import MAX_SLOTS, check_int, check_number
 from lastword.version import __version__
 
 MAX_ATTEMPTS = 3  # a request fails after this many workers have died or hung while they decoded it
@@ -44,7 +44,47 @@ CHUNK = 8 * PLAN_SIZE  # requests that are read at once
 MIN_WINDOW, MAX_WINDOW = 1024, 32_768  # planned requests that wait, about 10 kB each
 MAX_WAITING_TOKENS = 2**23  # approximately, in prompts that wait
 START_TIMEOUT = 600.0  # seconds until a worker must have loaded its model
+FIRST_DEADLINE = 3600.0  # seconds of a task, until a task has finished
+MIN_DEADLINE = 60.0  # seconds
+TOLERANCE = 10.0  # a deadline is this multiple of the predicted seconds
+DECAY = 0.98  # of the slowest measured rate, per finished task
 _LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class WorkerTask:
+    """Requests that one worker plans or answers in one call. The task can be repeated if the worker dies."""
+
+    kind: Literal["plan", "answer"]
+    requests: Sequence[GenerationRequest]
+    recipe: Recipe
+    max_batch_size: int
+    numbers: Sequence[int] = ()  # of the requests in a queue
+
+    @cached_property
+    def work(self) -> tuple[float, float]:
+        """The predicted forward passes, one per slot, and the tokens that they compute without a cache."""
+        prompts = [len(request.prompt_ids) for request in self.requests]
+        if self.kind == "plan":
+            return 1.0, float(sum(prompts) + self._most_slots * len(prompts))
+        sizes = [
+            request.plan[0].max_horizon if request.plan else min(request.max_new_tokens or MAX_SLOTS, self._most_slots)
+            for request in self.requests
+        ]
+        tokens = sum(slots * (prompt + slots) for slots, prompt in zip(sizes, prompts))
+        return sum(sizes) / min(self.max_batch_size, len(sizes)), float(tokens)
+
+    @cached_property
+    def max_work(self) -> tuple[float, float]:
+        """The predicted work and that of one answer more, on the largest canvas: canvases may grow."""
+        (passes, tokens), slots = self.work, self._most_slots
+        longest = max(len(request.prompt_ids) for request in self.requests)
+        return passes + slots, tokens + slots * (longest + slots)
+
+    @cached_property
+    def _most_slots(self) -> int:
+        recipes = {self.recipe, *(request.recipe for request in self.requests if request.recipe)}
+        return max(combined_traits(recipe.length).upper_bound for recipe in recipes)
 
 
 @runtime_checkable
@@ -202,6 +242,31 @@ class WorkQueue(Generic[Key]):
             for request in requests
         )
         return WorkerTask(kind, requests, prediction_recipe(self._recipe), 1, numbers)
+
+
+class TaskDeadlines:
+    """The seconds that tasks may take, from the slowest rates of finished tasks; `timeout` replaces them if it is set.
+
+    The predicted seconds are those of the forward passes or of the computed tokens, whichever are more. Until an answer
+    is finished, the rates of plans serve as upper bounds: a probe computes more tokens than any later forward pass.
+    """
+
+    def __init__(self, timeout: float | None = None) -> None:
+        self._timeout = timeout
+        self._rates: dict[str, list[float]] = {}  # seconds per unit of `WorkerTask.work`, by kind of task
+
+    def finish(self, task: WorkerTask, seconds: float) -> None:
+        """Count a finished task."""
+        known = self._rates.get(task.kind, [0.0, 0.0])
+        self._rates[task.kind] = [max(seconds / max(work, 1.0), DECAY * rate) for work, rate in zip(task.work, known)]
+
+    def seconds(self, task: WorkerTask) -> float:
+        """Return the seconds that a task may take."""
+        rates = self._rates.get(task.kind) or self._rates.get("plan")
+        if self._timeout is not None or rates is None:
+            return self._timeout or FIRST_DEADLINE
+        predicted = max(rate * work for rate, work in zip(rates, task.max_work))
+        return max(MIN_DEADLINE, TOLERANCE * predicted)
 
 
 class WorkerPool:

@@ -23,8 +23,8 @@ import torch
 
 from lastword.canvas.canvas import tree_to
 from lastword.engines.base import ModelInfo
-from lastword.engines.deadlines import WorkerTask
 from lastword.engines.local import RUN_ERRORS, LocalEngine, ModelSource, error_text
+from lastword.engines.pool import WorkerTask
 from lastword.errors import EngineError, LastwordError, import_extra
 from lastword.validation import check_int, check_type
 

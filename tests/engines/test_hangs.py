@@ -10,8 +10,7 @@ import pytest
 
 import lastword
 from lastword.engines import GenerationRequest, LocalEngine, ModelSource, ProcessWorkers, WorkerPool
-from lastword.engines.deadlines import FIRST_DEADLINE, MIN_DEADLINE, TOLERANCE, TaskDeadlines, WorkerTask
-from lastword.engines.pool import MAX_ATTEMPTS
+from lastword.engines.pool import FIRST_DEADLINE, MAX_ATTEMPTS, MIN_DEADLINE, TOLERANCE, TaskDeadlines, WorkerTask
 from lastword.errors import EngineError, LastwordError
 from lastword.models.toy import Toy
 from tests.engines.fake import MODEL_INFO, RECIPE, FakeBackend
