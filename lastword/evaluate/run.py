@@ -23,6 +23,7 @@ from lastword.evaluate.tasks import Sample, Task, check_scores, read_samples
 from lastword.io.schema import MAX_TEXT_LENGTH
 from lastword.models.base import MaskPredictor, TextTokenizer
 from lastword.models.weights import fingerprint
+from lastword.prompts import has_chat_template
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.validation import check_choice, check_int
@@ -188,10 +189,8 @@ class PromptLayout:
             raise SettingError(
                 f"{type(model).__name__} has no tokenizer, and the prompts of tasks are texts; give it one"
             )
-        if chat is None and isinstance(model, RemoteModelInfo):
-            chat = model.has_chat_template
-        elif chat is None:
-            chat = tokenizer is not None and tokenizer.chat_template is not None
+        if chat is None:
+            chat = model.has_chat_template if isinstance(model, RemoteModelInfo) else has_chat_template(model)
         if chat and bos:
             raise SettingError("bos=True was given with a chat template, which writes its own; leave bos out")
         return cls(tokenizer, chat, bos)
