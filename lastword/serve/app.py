@@ -49,7 +49,7 @@ from lastword.serve.settings import ServerSettings, allowed_hosts
 from lastword.tasks import BENCHMARKS, load_frozen
 from lastword.validation import short_repr
 from lastword.version import __version__
-from lastword.viz.replay import RUNS, for_script, inlined, player
+from lastword.viz.replay import RUNS, for_script, inlined
 
 log = logging.getLogger("lastword.serve")
 
@@ -250,7 +250,7 @@ def render_page(recipe: Recipe | None = None) -> str:
         "recipe": default,
         "lengths": [*SHORTHANDS["length"], *PARTS["length"]],
         "examples": {family: load_frozen("test", family)[EXAMPLE_INDEX].prompt for family in BENCHMARKS},
-        "replay": player(),
+        "replay": inlined(),
         "runs": RUNS,
     }
     return inlined("page/index.html", "lastword.serve").replace("{{known}}", for_script(known))

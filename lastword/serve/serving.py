@@ -29,14 +29,7 @@ from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.recipe.text import from_data, to_text
 from lastword.serve import protocol
-from lastword.serve.protocol import (
-    AnswerBody,
-    AnswerDetails,
-    AnswerSettings,
-    ChatRequest,
-    CompletionRequest,
-    LengthsRequest,
-)
+from lastword.serve.protocol import AnswerBody, AnswerDetails, ChatRequest, CompletionRequest, LengthsRequest
 from lastword.serve.request import InvalidRequestError, RequestEvent, RequestFinished, ServerError, ServerRequest
 from lastword.serve.settings import ServerSettings
 from lastword.survival.distribution import LengthDistribution
@@ -214,7 +207,7 @@ def check_num_answers(body: AnswerBody, settings: ServerSettings) -> int:
     return prompts * choices
 
 
-def choose_recipe(body: AnswerSettings, settings: ServerSettings) -> Recipe:
+def choose_recipe(body: protocol.AnswerSettings, settings: ServerSettings) -> Recipe:
     """Return the requested recipe, or the server's, with the length and sampling of the request."""
     if settings.named_recipes_only and (body.length is not None or isinstance(body.recipe, dict)):
         name = "recipe" if isinstance(body.recipe, dict) else "length"

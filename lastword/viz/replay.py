@@ -34,7 +34,15 @@ def run(frames: Sequence[Frame], lengths: LengthDistribution | None, details: Ma
         "horizon": details["horizon"],
         "finish": details["finish"],
         "end": None if end is None else end + 1,  # a length includes the end token
-        "lengths": None if lengths is None else _lengths_data(lengths),
+        "lengths": None
+        if lengths is None
+        else {
+            "mean": round(lengths.mean.item(), DIGITS),
+            "median": int(lengths.quantile(0.5)),
+            "q90": int(lengths.quantile(0.9)),
+            "tail": round(lengths.tail.item(), DIGITS),
+            "survival": [round(value, DIGITS) for value in lengths.survival.tolist()],
+        },
         "ledger": {
             "forward_passes": cost["forward_passes"],
             "tokens_computed": cost["tokens_computed"],
@@ -44,16 +52,6 @@ def run(frames: Sequence[Frame], lengths: LengthDistribution | None, details: Ma
             "tokens": len(details["tokens"]),
         },
         "frames": [*changes(frames)],
-    }
-
-
-def _lengths_data(lengths: LengthDistribution) -> dict[str, Any]:
-    return {
-        "mean": round(lengths.mean.item(), DIGITS),
-        "median": int(lengths.quantile(0.5)),
-        "q90": int(lengths.quantile(0.9)),
-        "tail": round(lengths.tail.item(), DIGITS),
-        "survival": [round(value, DIGITS) for value in lengths.survival.tolist()],
     }
 
 
@@ -92,17 +90,12 @@ def write_replay(path: Path | str, *runs: dict[str, Any]) -> Path:
 
 def replay(*runs: dict[str, Any]) -> str:
     """Return the HTML page that plays the runs."""
-    return player().replace(RUNS, for_script({"runs": runs}))
+    return inlined().replace(RUNS, for_script({"runs": runs}))
 
 
 @cache
-def player() -> str:
-    """Return the HTML page of a replay with the placeholder RUNS."""
-    return inlined("replay.html")
-
-
-def inlined(name: str, folder: str = "lastword.viz") -> str:
-    """Return an HTML page of a package, with player.css and player.js inserted."""
+def inlined(name: str = "replay.html", folder: str = "lastword.viz") -> str:
+    """Return an HTML page of a package, with player.css and player.js inserted; a replay has the placeholder RUNS."""
     page = files(folder).joinpath(name).read_text(encoding="utf-8")
     for part in ("player.css", "player.js"):
         content = files("lastword.viz").joinpath(part).read_text(encoding="utf-8")
