@@ -134,9 +134,7 @@ def _describe(name: str) -> str:
             lines.append(f"| {axis} | {to_text(part)} | {_summary(part)} |")
         block = "one block for the whole answer" if default_block(recipe) is None else "slots per block"
         lines += [f"| block | {default_block(recipe) or 'none'} | {block} |", ""]
-        lines.append(
-            f"Use it: `--recipe {name}`, or `recipe={name!r}` in Python. Options such as `--unmask` change it."
-        )
+        lines.append(f"Use it: `--recipe {name}`, or `recipe={name!r}` in Python. Options like `--unmask` change it.")
     for axis, named in PARTS.items():
         parts: dict[str, Any] = {**named, **SHORTHANDS.get(axis, {})}
         if (part := parts.get(name)) is not None:

@@ -191,9 +191,7 @@ def chat(
     chat_options: ChatOptions,
     url: Annotated[
         str | None,
-        Option(
-            "--base-url", "--url", help=f"URL of a server, such as http://host:8000. Its API key is read from {KEY}."
-        ),
+        Option("--base-url", "--url", help=f"URL of a server, such as http://host:8000; its API key is in {KEY}."),
     ] = None,
     system: Annotated[str | None, Option(help="System message of the conversation.")] = None,
     timeout: options.Timeout = None,
@@ -220,9 +218,7 @@ def chat(
         backend = ServerBackend(url, os.environ.get(KEY), model_options.model, chat_options, timeout)
     else:
         if timeout is not None:
-            raise SettingError(
-                f"--timeout {timeout:g} was given without --base-url; it limits the time of a server, so leave it out"
-            )
+            raise SettingError(f"--timeout {timeout:g} was given without --base-url; give both, or leave it out")
         recipe = chat_options.build()
         source = model_options.source("auto", CHAT_MODEL)
         backend = LocalBackend(source.load(), source.name, recipe, chat_options)

@@ -49,9 +49,7 @@ class LocalBackend:
         self, model: lastword.MaskPredictor, name: str, recipe: lastword.Recipe, chat_options: ChatOptions
     ) -> None:
         if model.tokenizer is None:
-            raise SettingError(
-                f"{name} has no tokenizer, which a chat needs; put its tokenizer files next to the weights"
-            )
+            raise SettingError(f"{name} has no tokenizer for a chat; put its tokenizer files next to the weights")
         self.name, self.has_chat_template = name, model.tokenizer.chat_template is not None
         self._model, self._recipe, self._options = model, recipe, chat_options
         self._tokenizer = model.tokenizer
@@ -125,9 +123,7 @@ class ServerBackend:
         except (TypeError, LookupError, StopIteration) as error:
             raise EngineError(f"{url} lists no model; is it a server with the OpenAI API?") from error
         if self.name not in entries:
-            raise SettingError(
-                f"there is no model {self.name!r:.80} at {url}; give one that it has: {', '.join(entries)}"
-            )
+            raise SettingError(f"{url} has no model {self.name!r:.80}; give one that it has: {', '.join(entries)}")
         self.has_chat_template = bool((entries[self.name].get("lastword") or {}).get("chat", True))
 
     def answer(self, messages: Sequence[Message], *, draw: bool) -> Generator[AnswerUpdate, None, None]:
@@ -162,9 +158,7 @@ class ServerBackend:
 
     def replay(self, path: Path) -> Path:
         """Raise SettingError: the server does not send what a replay needs."""
-        raise SettingError(
-            "a replay needs the model in this process; chat without --base-url, or use the server's page"
-        )
+        raise SettingError("a replay needs the model in this process; chat without --base-url or use the server's page")
 
 
 def _client(url: str, key: str | None, timeout: float) -> Any:

@@ -42,9 +42,7 @@ class TaskOptions:
     data: Annotated[list[str] | None, Option(metavar="TASK=PATH", help=DATA)] = None
     limit: options.Limit = None
     batch_size: options.BatchSize = 8
-    out: Annotated[Path, path_option("Folder for the records. The same command resumes a stopped run.")] = Path(
-        "out/eval"
-    )
+    out: Annotated[Path, path_option("Folder of records. The same command resumes a stopped run.")] = Path("out/eval")
 
     def plan(self, model: str | None, **changes: Any) -> Preset:
         """Return --preset, reduced to --tasks if given, or a preset of --tasks; `changes` apply to all settings."""

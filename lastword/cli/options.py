@@ -179,9 +179,7 @@ class PromptOptions:
         try:
             return [int(word) for word in text.replace(",", " ").split()] if self.ids else text
         except ValueError as error:
-            raise PromptError(
-                f"--ids takes whole numbers only ({error}); write them as in '5 42 17', or leave --ids out"
-            ) from error
+            raise PromptError(f"--ids takes whole numbers only ({error}); write '5 42', or leave --ids out") from error
 
 
 @dataclass(frozen=True)

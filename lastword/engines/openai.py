@@ -149,9 +149,7 @@ class OpenAIEngine:
         except self._openai.APIStatusError as error:
             if error.status_code not in (401, 403):
                 raise
-            raise EngineError(
-                f"{self.base_url} needs an API key ({error}); set the environment variable {API_KEY}"
-            ) from error
+            raise EngineError(f"{self.base_url} needs an API key ({error}); set the variable {API_KEY}") from error
 
     async def _reply(self, key: Key, request: GenerationRequest, recipe: Recipe) -> GenerationReply[Key]:
         """Send one request; return its reply, with an error if the server rejects it or its response is malformed."""

@@ -186,9 +186,7 @@ class PromptLayout:
             check_choice("evaluate", name, value, True, False, default)
         tokenizer = None if isinstance(model, RemoteModelInfo) else model.tokenizer
         if tokenizer is None and not isinstance(model, RemoteModelInfo):
-            raise SettingError(
-                f"{type(model).__name__} has no tokenizer, and the prompts of tasks are texts; give it one"
-            )
+            raise SettingError(f"{type(model).__name__} has no tokenizer, which the prompts of tasks need; give it one")
         if chat is None:
             chat = model.has_chat_template if isinstance(model, RemoteModelInfo) else has_chat_template(model)
         if chat and bos:

@@ -85,9 +85,7 @@ def check_scores(name: str, scores: Any, count: int) -> None:
     """Raise TaskError unless a scorer returned a finite number per sample."""
     kinds = (bool, int, float)
     if not is_list(scores) or len(scores) != count or not all(isinstance(s, kinds) and isfinite(s) for s in scores):
-        raise TaskError(
-            f"{name}.score returned {short_repr(scores)}; it must return a list of {count} finite numbers, one per text"
-        )
+        raise TaskError(f"{name}.score returned {short_repr(scores)}; it must return a list of {count} finite numbers")
 
 
 class EmbeddedTask:

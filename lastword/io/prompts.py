@@ -245,9 +245,7 @@ def read_prompts(
         check_int("read_prompts", "limit", limit, minimum=1)
     suffix = suffix_of(path)
     if suffix == ".json":
-        raise PromptError(
-            f"{path.name} ends in .json; give a .jsonl file (an object per line), or text (a prompt per line)"
-        )
+        raise PromptError(f"{path.name} ends in .json; give .jsonl (an object per line) or text (a prompt per line)")
     if family_field is not None and suffix not in JSON_LINES + PARQUET:
         raise PromptError(
             f"a family field was given for {path.name}, whose lines are prompts; families need a .jsonl "

@@ -52,9 +52,7 @@ class ServerOptions:
     max_choices: Annotated[int, Option(min=1, help="Maximum answers per request.")] = _count(16)
     max_horizon: Annotated[int | None, Option(min=1, help="Slots per answer. Default: the model's.")] = _count(None)
     timeout: Annotated[float, Option(help="Maximum seconds per request, waiting included.")] = _seconds(600.0)
-    client_timeout: Annotated[float, Option(help="Seconds for clients to send a request or read data.")] = _seconds(
-        30.0
-    )
+    client_timeout: Annotated[float, Option(help="Seconds for clients to send requests or read data.")] = _seconds(30.0)
     drain_timeout: Annotated[float, Option(help="Seconds to finish answers when the server stops.")] = _seconds(30.0)
     max_connections: Annotated[int, Option(min=1, help="Maximum number of open connections.")] = _count(4096)
     max_connections_per_client: Annotated[

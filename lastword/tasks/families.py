@@ -108,9 +108,7 @@ class KnownLengths:
                 return cls(low, (*mass, 1 - sum(mass)))
             case ["two", low, high, share]:  # `low` with probability 1 / share, else `high`
                 return cls(low, (1 / share, *(0.0,) * (high - low - 1), 1 - 1 / share))
-        raise TaskError(
-            f"{target!r} is not a length distribution: give a kind (fixed, uniform, geometric, two) and integers"
-        )
+        raise TaskError(f"{target!r} is not a length distribution: give fixed, uniform, geometric or two, and integers")
 
     @property
     def maximum(self) -> int:
@@ -161,9 +159,7 @@ def load_frozen(split: str, family: str) -> tuple[Example, ...]:
             raise ValueError(f"it has {len(examples)} examples, not {COUNTS[split]}")
         return examples
     except (OSError, EOFError, lzma.LZMAError, ValueError, TypeError) as error:
-        raise TaskError(
-            f"{path}, the frozen prompts of {family}, cannot be read ({error}); install lastword again"
-        ) from error
+        raise TaskError(f"{path}, the prompts of {family}, cannot be read ({error}); install lastword again") from error
 
 
 def frozen_path(split: str, family: str) -> Path:

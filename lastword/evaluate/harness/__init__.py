@@ -252,9 +252,7 @@ def task_manager(names: tuple[str, ...], include_path: tuple[Path, ...] = ()) ->
         import lm_eval
         from lm_eval.tasks import TaskManager
     except ImportError as error:
-        raise ExtraError(
-            f"{not_embedded(names[0])}; for tasks of lm-evaluation-harness: {install_command('eval')}"
-        ) from error
+        raise ExtraError(f"{not_embedded(names[0])}; for tasks of lm-eval: {install_command('eval')}") from error
     folder = Path(lm_eval.__file__).parent / "tasks"
     for path in include_path:
         if not path.is_dir():
@@ -265,9 +263,7 @@ def task_manager(names: tuple[str, ...], include_path: tuple[Path, ...] = ()) ->
             manager = TaskManager(include_path=list(include_path))
     unknown = [name for name in names if name not in manager.all_tasks]
     if unknown:
-        raise TaskError(
-            f"{not_embedded(unknown[0])}, and lm-evaluation-harness has no such task: `lm-eval ls tasks` lists all"
-        )
+        raise TaskError(f"{not_embedded(unknown[0])}, and lm-evaluation-harness has none: `lm-eval ls tasks` lists all")
     return manager
 
 
@@ -327,8 +323,6 @@ def _choose_score(task: Untyped, score: str | None) -> tuple[str, str]:
     usual = [known for prefix, known in SCORES.items() if name.startswith(prefix)]
     chosen = score or next(iter(usual + scores), "none")
     if chosen not in scores:
-        raise TaskError(
-            f"{name} has no score {chosen!r} that is a mean over its samples; it has {', '.join(scores) or 'none'}"
-        )
+        raise TaskError(f"{name} has no score {chosen!r} that is a mean; it has {', '.join(scores) or 'none'}")
     metric, _, filter_name = chosen.partition(",")
     return metric, filter_name
