@@ -20,7 +20,7 @@ from lastword.prompts import Prompt, tokenize_prompts
 from lastword.recipe.registry import default_length
 from lastword.sandbox.runner import Verdict, sandbox_info, sandbox_summary
 from lastword.tasks import load_frozen
-from lastword.tasks.families import BENCHMARKS, FAMILIES, CodeFamily, Example
+from lastword.tasks.families import BENCHMARKS, FAMILIES, Example
 
 EXAMPLE_INDEX = 3  # the same in every family, so that no prompt is chosen for its answer
 PROMPT_TEXT = "abc"
@@ -30,17 +30,12 @@ EMBEDDED_LIMIT, OTHER_LIMIT = 256, 64  # slots of the fixed canvas
 
 @dataclass(frozen=True)
 class CanvasComparison:
-    """The answers to a prompt on both canvases, with the example that scores them if there is one."""
+    """The answers to a prompt on the fixed and on the predicted canvas, with their verdicts if they can be scored."""
 
-    title: str
+    title: str  # the task family of the prompt, or the model
     prompt: Prompt
-    example: Example | None
-    fixed: lastword.Generation
-    predicted: lastword.Generation
-
-    def is_right(self, answer: lastword.Generation) -> bool | None:
-        """Return whether an answer is right; None if there is no example to score it with."""
-        return None if self.example is None else FAMILIES[self.example.family].score(self.example, answer.text or "")
+    answers: tuple[lastword.Generation, lastword.Generation]
+    verdicts: Sequence[Verdict]
 
 
 def check_families(names: Sequence[str], families: Sequence[str] | None) -> None:
@@ -66,18 +61,20 @@ def showcase(
         ids = tokenize_prompts(model, prompt)[0]
         text = model.tokenizer.decode(ids) if model.tokenizer else " ".join(map(str, ids))
         console.print(Panel(Text(text.rstrip()), title=f"{title} · {number}/{len(questions)}"))
-        comparisons.append(CanvasComparison(title, prompt, example, *_answers(model, prompt, limit, recipe, console)))
+        pair = _answers(model, prompt, limit, recipe, console)
+        texts = [answer.text or "" for answer in pair]
+        verdicts = [] if example is None else FAMILIES[example.family].verdicts([example] * 2, texts)
+        comparisons.append(CanvasComparison(title, prompt, pair, verdicts))
         answers = Table("fixed canvas", "predicted canvas", expand=True)
-        pair = (comparisons[-1].fixed, comparisons[-1].predicted)
         answers.add_row(*(Text(answer.text or " ".join(map(str, answer.tokens))) for answer in pair))
         console.print(answers, _costs(comparisons[-1:], title))
     if len(comparisons) > 1:
         console.print(_costs(comparisons, "all of them"))
-    if note := _sandbox_note(comparisons):
-        console.print(note)
+    if verdicts := [verdict for c in comparisons for verdict in c.verdicts if FAMILIES[c.title].runs_code]:
+        console.print(sandbox_summary(sandbox_info(plain=True), len(verdicts), verdicts.count(Verdict.REFUSED)))
     if plot is not None:
         lengths = lastword.predict_length(model, [c.prompt for c in comparisons], limit=limit)
-        fixed = [c.fixed for c in comparisons]
+        fixed = [c.answers[0] for c in comparisons]
         truths = [len(answer.tokens) + 1 if answer.finish is lastword.Finish.ENDED else None for answer in fixed]
         lastword.save_rows(lengths, [c.title for c in comparisons], plot, truths=truths)
         console.print(f"wrote {plot}")
@@ -115,11 +112,12 @@ def _costs(comparisons: Sequence[CanvasComparison], title: str) -> Table:
         table.add_column(header, justify="right")
     for column in table.columns:
         column.no_wrap = True
-    fixed = [c.fixed for c in comparisons]
+    fixed = [c.answers[0] for c in comparisons]
     computed, seconds = _total(fixed, "tokens_computed"), sum(answer.seconds_share for answer in fixed)
-    for name, answers in (("fixed", fixed), ("predicted", [c.predicted for c in comparisons])):
+    for canvas, name in enumerate(("fixed", "predicted")):
+        answers = [c.answers[canvas] for c in comparisons]
         own_seconds = sum(answer.seconds_share for answer in answers)
-        right = [c.is_right(answer) for c, answer in zip(comparisons, answers)]
+        right = [c.verdicts[canvas] is Verdict.PASSED for c in comparisons if c.verdicts]
         table.add_row(
             name,
             f"{sum(a.horizon for a in answers) / len(answers):.0f}",
@@ -128,23 +126,10 @@ def _costs(comparisons: Sequence[CanvasComparison], title: str) -> Table:
             f"{_total(answers, 'tokens_computed') / computed:.2f}",
             f"{own_seconds:.2f}",
             f"{seconds / own_seconds:.1f}x",
-            "" if None in right else f"{sum(map(bool, right))} of {len(right)}",
+            f"{sum(right)} of {len(right)}" if right else "",
         )
     return table
 
 
 def _total(answers: Sequence[lastword.Generation], cost: str) -> int:
     return sum(getattr(a.cost, cost) + getattr(a.probe_cost, cost) for a in answers)
-
-
-def _sandbox_note(comparisons: Sequence[CanvasComparison]) -> str:
-    """Return a sentence on how the code in answers was isolated for scoring; an empty text if there is no code."""
-    verdicts = []
-    for comparison in comparisons:
-        family = None if comparison.example is None else FAMILIES[comparison.example.family]
-        if comparison.example is not None and isinstance(family, CodeFamily):
-            texts = [answer.text or "" for answer in (comparison.fixed, comparison.predicted)]
-            verdicts += family.verdicts([comparison.example] * 2, texts)
-    if not verdicts:
-        return ""
-    return sandbox_summary(sandbox_info(plain=True), len(verdicts), verdicts.count(Verdict.REFUSED))
