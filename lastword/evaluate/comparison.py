@@ -66,20 +66,18 @@ def compare(records_a: Records, records_b: Records) -> Comparison:
     folder. Samples that only one set has, or that the sets asked with different prompts, are left out and counted.
     """
     first, second = (_answers(name, given) for name, given in (("records_a", records_a), ("records_b", records_b)))
-    by_sample = [{tables.sample_key(record): record for record in records} for records in (first, second)]
-    shared = [key for key in by_sample[0] if key in by_sample[1]]
-    prompts = {key: {by_sample[0][key].prompt, by_sample[1][key].prompt} for key in shared}
-    asked_alike = [key for key in shared if len(prompts[key] - {None}) < 2]  # published records have no digest
+    sizes = [len({*map(tables.sample_key, records)}) for records in (first, second)]
+    shared = [*zip(*tables.on_shared_samples(first, second))]
+    pairs = [(a, b) for a, b in shared if len({a.prompt, b.prompt} - {None}) < 2]  # published records have no digest
     left_out = {
-        "which only the first answered": len(by_sample[0]) - len(shared),
-        "which only the second answered": len(by_sample[1]) - len(shared),
-        "whose prompts differ": len(shared) - len(asked_alike),
+        "which only the first answered": sizes[0] - len(shared),
+        "which only the second answered": sizes[1] - len(shared),
+        "whose prompts differ": len(shared) - len(pairs),
     }
-    if not asked_alike:
+    if not pairs:
         reasons = "; ".join(f"{count} {reason}" for reason, count in left_out.items() if count)
         raise SettingError(f"the two sets of records have no sample in common ({reasons}); measure the same samples")
     names = _names(first[0], second[0])
-    pairs = [(by_sample[0][key], by_sample[1][key]) for key in asked_alike]
     tasks = dict.fromkeys(record.task for record, _ in pairs)
     by_task = {task: _compared(names, [pair for pair in pairs if pair[0].task == task]) for task in tasks}
     counted = {reason: count for reason, count in left_out.items() if count}
