@@ -114,8 +114,19 @@ class ServerBackend:
         recipe = chat_options.recipe
         if recipe is not None and not recipe.isidentifier():  # a file, whose content is sent
             self._fields["recipe"] = json.loads(read_recipe(recipe).to_json())
+        if key and not (key.isascii() and key.isprintable()):
+            raise SettingError("the API key has characters that a header cannot contain; give it in ASCII")
+        openai = import_extra("openai", "client", "--base-url")
         with _server_errors(url):
-            self._client = _client(url, key, timeout or TIMEOUT)
+            self._client = openai.OpenAI(
+                base_url=url.rstrip("/").removesuffix("/v1") + "/v1",
+                api_key=key or "none",  # the client requires one, and a server without keys ignores it
+                max_retries=0,
+                # The client would fill these headers from environment variables that are meant for OpenAI only.
+                default_headers={name: openai.Omit() for name in ("OpenAI-Organization", "OpenAI-Project")},
+                timeout=openai.Timeout(timeout or TIMEOUT, connect=CONNECT_TIMEOUT),
+                http_client=openai.DefaultHttpxClient(follow_redirects=False, trust_env=False),
+            )
             models: Any = self._client.get("/models", cast_to=object)
         try:
             entries = {str(entry["id"]): entry for entry in models["data"]}
@@ -161,28 +172,11 @@ class ServerBackend:
         raise SettingError("a replay needs the model in this process; chat without --base-url or use the server's page")
 
 
-def _client(url: str, key: str | None, timeout: float) -> Any:
-    """Return an OpenAI client for the server at `url`, with or without /v1 at its end."""
-    import openai
-
-    if key and not (key.isascii() and key.isprintable()):
-        raise SettingError("the API key has characters that a header cannot contain; give it in ASCII")
-    # The client would fill these headers from environment variables that are meant for OpenAI only.
-    headers: Any = {name: openai.Omit() for name in ("OpenAI-Organization", "OpenAI-Project")}
-    return openai.OpenAI(
-        base_url=url.rstrip("/").removesuffix("/v1") + "/v1",
-        api_key=key or "none",  # the client requires one, and a server without keys ignores it
-        max_retries=0,
-        default_headers=headers,
-        timeout=openai.Timeout(timeout, connect=CONNECT_TIMEOUT),
-        http_client=openai.DefaultHttpxClient(follow_redirects=False, trust_env=False),
-    )
-
-
 @contextmanager
 def _server_errors(url: str) -> Iterator[None]:
     """Convert exceptions of the OpenAI client into EngineError or CapacityError, with the server's message."""
-    openai = import_extra("openai", "client", "--base-url")
+    import openai
+
     try:
         yield
     except openai.APIConnectionError as error:
