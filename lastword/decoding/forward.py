@@ -71,8 +71,8 @@ class Forward:
         self._model, self._sampling, self._hook = model, sampling, hook
         self._exceed_max_seq_len = exceed_max_seq_len
         self._stored: Canvas | None = None  # the canvas of the last pass that wrote to the cache storage
-        # On a GPU the model returns hidden states, from which logits are computed a few columns at a time.
-        self._returns_states = model.device.type == "cuda" and hasattr(model, "states")
+        # Logits of padding, and of too many columns at once, need not be computed if the model returns hidden states.
+        self._returns_states = hasattr(type(model), "states")  # a wrapper of a model may change its logits
 
     def __call__(
         self, canvas: Canvas, inputs: PassInputs, cost: BatchCost, *, storage: CacheStorage | None = None, step: int = 0
@@ -123,10 +123,18 @@ class Forward:
         return self._full(canvas, inputs.columns, visible), None
 
     def _run(self, tokens: Tensor, read: Tensor, **arguments: Any) -> Tensor:
-        """Return the model's logits [A, S, V], or on a GPU its hidden states [A, S, W] if it has `states`."""
+        """Return the model's hidden states [A, S, W] if it has `states`, or its logits [A, S, V]."""
         if self._returns_states:
             return self._model.states(tokens, read, **arguments)  # type: ignore[attr-defined]
         return check_logits(self._model(tokens, read, **arguments), read.shape, self._model)
+
+    def _read_logits(self, output: Tensor, read: Bool[Tensor, "A S"]) -> Logits:
+        """Return the logits of a dynamic pass; those that are not read are not computed."""
+        count = int(read.sum())
+        if not self._returns_states or self._sampling.temperature or count in (0, read.numel()):
+            return self._logits(output)
+        rank, picked = pack_indices(read.flatten().to(output.device), count)
+        return self._logits(output.flatten(0, 1)[picked][None], rank.view(read.shape))
 
     def _logits(self, output: Tensor, packed: Tensor | None = None) -> Logits:
         model: Any = self._model
@@ -150,7 +158,7 @@ class Forward:
             (columns.index[rows] - trim.start).to(device),
             valid=None if bool(visible.all()) else visible.to(device),
         )
-        return self._logits(output)
+        return self._read_logits(output, columns.read[rows])
 
     def _packed(self, canvas: Canvas, columns: Columns, active: Bool[Tensor, "B"], capacity: PackedCapacity) -> Logits:
         """Return the logits of a pass over the active rows, packed side by side without padding."""
@@ -211,10 +219,9 @@ class Forward:
             )
             outputs.append(output)
             computed[rows] = part.tokens_computed.to(computed.device)
-        if len(outputs) == 1:
-            return self._logits(outputs[0]), computed
         order = torch.cat(groups).argsort().to(device)  # back to the order of the rows
-        return self._logits(torch.cat(outputs).index_select(0, order)), computed
+        output = outputs[0] if len(outputs) == 1 else torch.cat(outputs).index_select(0, order)
+        return self._read_logits(output, columns.read[columns.rows]), computed
 
 
 def check_context_length(prompt: int, horizon: int, max_seq_len: int) -> None:

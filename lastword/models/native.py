@@ -24,8 +24,8 @@ from lastword.models.tokenizer import Tokenizer
 class NativeModel(nn.Module):
     """A `MaskPredictor` around a `BidirectionalTransformer`; `load` returns one for a checkpoint.
 
-    On a GPU, passes run on packed columns (packed.py), except in float64, and with fp8 weights on a GPU without fp8.
-    Otherwise they run on padded rows (layers.py). `packs` overrides this: True packs on any device, False never.
+    Passes run on packed columns (packed.py), except in float64 on a GPU, with fp8 weights on a device without fp8, and
+    with a cache of layer outputs; these run on padded rows (layers.py). `packs` overrides this.
     """
 
     supports_cache = True
@@ -54,9 +54,9 @@ class NativeModel(nn.Module):
         if self.packs is not None:
             return self.packs
         weight = self.network.embedding.weight
-        if not weight.is_cuda or not uses_triton(weight):
-            return False
-        return has_float8(weight.device) or not is_float8(self.network)
+        if is_float8(self.network):
+            return weight.is_cuda and uses_triton(weight) and has_float8(weight.device)
+        return not weight.is_cuda or uses_triton(weight)
 
     def forward(self, tokens: Tensor, read: Tensor | None = None, **arguments: Any) -> Tensor:  # [B, S, V]
         """Return logits for the tokens at columns `read` (None: all); the keyword arguments are those of `states`."""

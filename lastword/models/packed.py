@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lastword.canvas.columns import cached_arange, first_true, locate, pack_indices
 from lastword.models.kernels.attention import PackedRows, attend
 from lastword.models.kernels.float8 import Float8Rows, UnscaledProduct, float8_matmul, quantize_rows
-from lastword.models.kernels.fused import add_rms_norm, rotate_and_store, silu_mul
+from lastword.models.kernels.fused import add_residual, add_rms_norm, rotate_and_store, silu_mul
 from lastword.models.layers import BidirectionalTransformer, Block, rotary_cos_sin, rotary_frequencies
 from lastword.models.quantize import Float8Linear
 from lastword.models.storage import RowKVStorage
@@ -195,7 +195,7 @@ class PackedNetwork:
             del query, delta  # frees 16 MB each in a probe
             parts = _split_for_mlp(normed, block.gate_up)
             delta = _join([block.down(silu_mul(block.gate_up(part), x.dtype)) for part in parts])
-        return add_rms_norm(x, delta, self.norm.weight, eps)[0]
+        return add_residual(x, delta, self.norm.weight, eps)
 
 
 def _split_for_mlp(x: Tensor | Float8Rows, product: FusedLinear) -> list[Tensor] | list[Float8Rows]:

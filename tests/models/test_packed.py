@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import lastword
+from lastword import decode
 from lastword.canvas.columns import column_indices
 from lastword.models.kernels import fused
 from lastword.models.kernels.attention import attend_one_row
-from lastword.models.packed import Packing
+from lastword.models.packed import PackedNetwork, Packing
 from lastword.models.quantize import to_float8
 from lastword.models.storage import KVStorage, RowKVStorage
 from lastword.models.weights import fingerprint, model_key
+from lastword.policies.length.policy import LengthPolicy, Plan
 
 MODELS = ("llada", "dream", "grouped")
 
@@ -323,7 +327,36 @@ def _reachable(model):
     return stores
 
 
-def test_on_a_cpu_a_pass_is_not_packed_by_default(golden):
-    model = lastword.load(golden / "llada-tiny", device="cpu", dtype="bfloat16")
+class Horizons(LengthPolicy):
+    """A given horizon for each row."""
+
+    def __init__(self, horizons):
+        self.horizons = horizons
+
+    def plan(self, probe):
+        return Plan(torch.tensor(self.horizons))
+
+
+@pytest.mark.parametrize(("weights", "is_packed"), [(None, True), ("fp8", False)])
+def test_passes_on_a_cpu_are_packed_unless_weights_are_in_fp8(golden, weights, is_packed):
+    model = lastword.load(golden / "llada-tiny", device="cpu", dtype="bfloat16", weights=weights)
     model(TOKENS, READ)
-    assert model.network.packed is None
+    assert model.is_packed == is_packed == (model.network.packed is not None)
+
+
+def test_a_pass_computes_neither_padding_nor_logits_that_are_not_read(golden, monkeypatch):
+    model = lastword.load(golden / "llada-tiny", device="cpu", dtype="float32")
+    computed = Counter()
+    hidden, head = PackedNetwork.hidden, model.network.head.forward
+    monkeypatch.setattr(
+        PackedNetwork, "hidden", lambda self, packing, *rest: (
+            computed.update(columns=len(packing.tokens)) or hidden(self, packing, *rest)
+        ),
+    )  # fmt: skip
+    monkeypatch.setattr(
+        model.network.head, "forward", lambda x: computed.update(logits=x.shape[:-1].numel()) or head(x)
+    )
+    recipe = lastword.Recipe(length=Horizons((4, 8)))
+    *_, last = steps = list(decode(model, [[5], [5, 6, 7, 8, 9]], recipe))
+    assert computed["columns"] == last.cost.tokens_computed.sum()
+    assert computed["logits"] == sum(step.prediction.columns.read.sum() for step in steps) == 4 + 3 + 2 + 1 + 8 * 9 / 2

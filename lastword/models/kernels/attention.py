@@ -63,13 +63,13 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, rows: PackedRows) -> Ten
     H is a multiple of K: the heads of a group share keys and values.
     """
     if not uses_triton(query):
-        output, starts = torch.zeros_like(query), rows.query_starts.tolist()
-        ranges = zip(starts, starts[1:], rows.key_starts.tolist(), rows.key_counts.tolist())
-        for first, end, start, count in ranges:
-            if end > first and count:
-                span = slice(start, start + count)
-                output[first:end] = _attend_one_row(query[first:end], keys[span], values[span])
-        return output
+        starts = rows.query_starts.tolist()
+        outputs = []
+        for first, end, start, count in zip(starts, starts[1:], rows.key_starts.tolist(), rows.key_counts.tolist()):
+            part, span = query[first:end], slice(start, start + count)
+            outputs.append(_attend_one_row(part, keys[span], values[span]) if count else torch.zeros_like(part))
+        outputs.append(torch.zeros_like(query[starts[-1] :]))  # unused capacity
+        return torch.cat([output for output in outputs if len(output)] or outputs[:1])
     if query.dtype not in HALVES:
         return attend_tiled(query, keys, values, rows, FLOAT32)
     if rows.max_queries <= MAX_FEW_QUERIES:

@@ -55,6 +55,13 @@ def add_rms_norm(
     return total, normed
 
 
+def add_residual(x: Tensor, delta: Tensor | UnscaledProduct | None, weight: Tensor, eps: float) -> Tensor:
+    """Return `x + delta`, on a GPU with the kernel of `add_rms_norm`."""
+    if uses_triton(x):
+        return add_rms_norm(x, delta, weight, eps)[0]
+    return x if delta is None else x + apply_scales(delta, x.dtype)
+
+
 def _add_rms_norm(
     x, delta, row_scale, column_scale, weight, total, normed, scale, width, eps, BLOCK: tl.constexpr
 ) -> None:

@@ -157,7 +157,7 @@ def test_the_prompt_is_kept_for_a_whole_number_of_openings(kind, wrong):
     ids=str,
 )
 def test_a_cache_that_recomputes_everything_equals_no_cache(name, cache, block, request):
-    """Bit for bit, while rows end together: once one has, a pass without memory is narrower."""
+    """Passes with `FeatureCache` are padded and the others packed, so they round differently."""
     model = request.getfixturevalue(name)
     plain, cached = (
         list(decode(model, BATCH, Recipe(length=Fixed(12), cache=kept, block=block))) for kept in (NoCache(), cache)
@@ -166,7 +166,8 @@ def test_a_cache_that_recomputes_everything_equals_no_cache(name, cache, block, 
     for a, b in zip(plain, cached, strict=True):
         assert torch.equal(a.prediction.columns.index, b.prediction.columns.index)
         assert torch.equal(a.prediction.columns.read, b.prediction.columns.read)
-        assert torch.equal(a.prediction.logits, b.prediction.logits)
+        tolerance = 1e-4 if isinstance(cache, FeatureCache) else 0
+        torch.testing.assert_close(a.prediction.logits, b.prediction.logits, atol=tolerance, rtol=0)
         assert torch.equal(a.canvas.tokens, b.canvas.tokens)
 
 

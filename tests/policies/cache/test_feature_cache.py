@@ -118,7 +118,7 @@ def test_it_does_cache(family):
     differences = [
         (a.prediction.logits - b.prediction.logits).abs().max() for a, b in zip(plain[:2], cached[:2], strict=True)
     ]
-    assert differences[0] == 0  # all is computed in a first pass
+    assert differences[0] < 1e-4  # all is computed in a first pass, which is padded instead of packed
     assert differences[1] > 1e-2
 
 
