@@ -97,6 +97,7 @@ FOLDERS = (
     RecordFolder("speed", "[seconds](seconds.md), one prompt at a time on a CPU", _arms, "answers"),
     RecordFolder("gpu-speed", "[seconds](seconds.md), one prompt at a time on a GPU", _arms, "answers"),
     RecordFolder("batch-speed", "[seconds](seconds.md), in batches on a GPU", _arms, "answers"),
+    RecordFolder("cpu-batches.json", "[seconds](seconds.md), in batches on a CPU", _run, "runs"),
     RecordFolder("fast", "[fast recipe](fast-recipe.md)", _candidates, "answers"),
     RecordFolder("coverage.json", "[coverage](coverage.md)", _coverage, "prompts"),
     RecordFolder("interpretations", "[interpretations](interpretations.md)", _lines, "prompts", "CPU"),
