@@ -30,9 +30,9 @@ def compare(name: str, recipe: Recipe, per_family: int, batch_size: int) -> Pair
     tasks = [EmbeddedTask(family, "validation") for family in BENCHMARKS]
     results: list[list[Answer]] = []
     with tempfile.TemporaryDirectory() as folder:
-        for weights in (None, "fp8"):
-            model = lastword.load(name, device="cpu", weights=weights)
-            journal = Journal(Path(folder) / f"{weights}.jsonl")
+        for quantization in (None, "fp8"):
+            model = lastword.load(name, device="cpu", quantization=quantization)
+            journal = Journal(Path(folder) / f"{quantization}.jsonl")
             results.append(
                 evaluate(model, name, tasks, recipe, journal, limit=per_family, max_batch_size=batch_size, timed=False)
             )

@@ -70,7 +70,7 @@ _ARGUMENTS = {
     "dtype torch_dtype": Advice("dtype", "bfloat16", _LOAD),
     "device device_map tensor_parallel_size": Advice("device", "cuda:0", f"{_LOAD}; a model is loaded on one device"),
     "weights quantization quantization_config load_in_8bit load_in_4bit": Advice(
-        "weights", "fp8", f"{_LOAD} that quantises the layers"
+        "quantization", "fp8", f"{_LOAD} that quantises the layers"
     ),
     "trust_remote_code attn_implementation low_cpu_mem_usage": Advice(
         note="leave it out: the models are implemented here, and no code of a checkpoint is run"

@@ -39,7 +39,7 @@ CALLS = {
         ("load", "torch_dtype", "use dtype='bfloat16'"),
         ("load", "device_map", "use device='cuda:0'"),
         ("load", "trust_remote_code", "leave it out: the models are implemented here"),
-        ("load", "load_in_8bit", "use weights='fp8'"),
+        ("load", "load_in_8bit", "use quantization='fp8'"),
         ("load", "cache_dir", "set the environment variable HF_HOME"),
         # vLLM and the OpenAI API
         ("generate", "max_tokens", "use max_new_tokens=N, which caps the answer"),
@@ -49,7 +49,7 @@ CALLS = {
         ("generate", "messages", "give the messages as the prompt"),
         ("generate", "sampling_params", "give its values as arguments: max_new_tokens, temperature"),
         ("generate", "tensor_parallel_size", "use device='cuda:0', an argument of lastword.load"),
-        ("load", "quantization", "use weights='fp8'"),
+        ("load", "weights", "use quantization='fp8'"),
         # lm-evaluation-harness
         ("generate", "until", "use stop='text'"),
         ("generate", "max_gen_toks", "use max_new_tokens=N"),

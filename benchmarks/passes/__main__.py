@@ -51,7 +51,7 @@ def measure(
     *,
     device: torch.device,
     dtype: torch.dtype,
-    weights: str = "plain",
+    quantization: str | None = None,
     repeats: int = 3,
     on_line: Callable[[PassLine], object] = lambda line: None,
 ) -> PassRecord:
@@ -59,7 +59,7 @@ def measure(
     start = time.perf_counter()
     architecture = shape_of(shape)
     meter = Meter(device, repeats)
-    model = random_model(architecture, device, dtype, weights)
+    model = random_model(architecture, device, dtype, quantization)
     best = ceilings(meter, dtype)
     bench = Bench(model, meter, settings, best)
     measured: list[PassLine] = []
@@ -88,7 +88,7 @@ def measure(
         **environment(model),
         shape=architecture.name,
         dtype=str(model.network.norm.weight.dtype).removeprefix("torch."),
-        weights=weights,
+        weights=quantization or "plain",
         warm_up=meter.warm_up,
         repeats=meter.repeats,
         settings=plain | {f"shape_{name}": value for name, value in asdict(architecture.shape).items()},
@@ -122,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--batch-size", type=int, default=default.batch_size, help="of mixed batches; the queue has 4 times as many")
     add("--tokens", type=int, help="width of the widest full pass; up to four widths from 1024 on, each doubled")
     add("--caches", default=",".join(CACHES), help=f"some of {', '.join(CACHES)}")
-    add("--weights", default="plain", help="plain or fp8")
+    add("--quantization", help="fp8; default: none")
     add("--repeats", type=int, default=3, help="runs of a median; fewer if they take seconds")
     add("--out", type=Path, default=Path("out/passes.json"))
     add("--table", type=Path, help="print this record as Markdown without measuring")
@@ -161,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     record = measure(
         options.shape or ("llada-8b" if on_gpu else "tiny"), settings, lines, device=device,
         dtype=as_dtype(options.dtype) or (torch.bfloat16 if on_gpu else torch.float32),
-        weights=options.weights, repeats=options.repeats, on_line=show,
+        quantization=options.quantization, repeats=options.repeats, on_line=show,
     )  # fmt: skip
     write(options.out, record.to_json())
     print(table(read(options.out)))  # with the rounded numbers of the file

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import torch
 
 from lastword.canvas.tokens import TokenIds
-from lastword.errors import CheckpointError, SettingError
+from lastword.errors import CheckpointError
 from lastword.io.files import user_path
 from lastword.models.architectures import ARCHITECTURES, Architecture
 from lastword.models.layers import TransformerConfig
 from lastword.models.load import read_config
 from lastword.models.native import NativeModel
 from lastword.models.quantize import to_float8
-from lastword.validation import short_repr
+from lastword.validation import check_choice, short_repr
 
 SPREAD = 0.02  # standard deviation of the weights, about that of a model before training
 
@@ -101,7 +101,7 @@ def shape_of(name: str) -> ModelShape:
 
 
 def random_model(
-    model_shape: ModelShape, device: torch.device, dtype: torch.dtype, weights: str = "plain", seed: int = 0
+    model_shape: ModelShape, device: torch.device, dtype: torch.dtype, quantization: str | None = None, seed: int = 0
 ) -> NativeModel:
     """Return a model of this shape with weights drawn on the device."""
     shape = model_shape.shape
@@ -113,7 +113,10 @@ def random_model(
     assert isinstance(drawn, NativeModel)
     if shape.tied_head:
         drawn.network.head.weight = drawn.network.embedding.weight
-    return stored_as(drawn, weights)
+    if quantization is not None:
+        check_choice("benchmarks.passes", "quantization", quantization, "fp8")
+        to_float8(drawn.network)
+    return drawn
 
 
 def draw(module: torch.nn.Module, device: torch.device, dtype: torch.dtype, seed: int = 0) -> torch.nn.Module:
@@ -123,13 +126,3 @@ def draw(module: torch.nn.Module, device: torch.device, dtype: torch.dtype, seed
     for parameter in module.parameters():
         parameter.requires_grad_(False).normal_(std=SPREAD, generator=generator)
     return module
-
-
-def stored_as(model: NativeModel, weights: str) -> NativeModel:
-    """Return the model with the weights of its layers in another format."""
-    if weights == "plain":
-        return model
-    if weights != "fp8":
-        raise SettingError(f"--weights {short_repr(weights)} was given; give plain or fp8")
-    to_float8(model.network)
-    return model

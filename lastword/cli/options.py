@@ -119,7 +119,7 @@ IMPORTS = "Import this Python module first, for example one that registers parts
 
 Device = Annotated[str, Option(help="Device: auto (a GPU if there is one), cpu, cuda, cuda:1 or mps.")]
 Dtype = Annotated[str, Option(help="Dtype: auto (as stored; on a CPU float32), float32, bfloat16 or float16.")]
-Weights = Annotated[str | None, Option(help="fp8: quantise the linear layers. Default: as stored.")]
+Quantization = Annotated[str | None, Option(help="fp8: quantise the linear layers. Default: as stored.")]
 Chat = Annotated[bool | None, Option(help="Apply the chat template to text. Default: if the model has one.")]
 RecipeName = Annotated[str | None, Option(parser=as_name_or_path, metavar="NAME|PATH", help=RECIPES)]
 Length = Annotated[str | None, Option(help=LENGTHS)]
@@ -191,7 +191,7 @@ class ModelOptions:
     model: Annotated[str | None, Option("--model", "-m", help=f"{MODELS} {DEFAULTS}")] = None
     device: Device = "auto"
     dtype: Dtype = "auto"
-    weights: Weights = None
+    quantization: Quantization = None
 
     @property
     def name(self) -> str:
@@ -203,7 +203,7 @@ class ModelOptions:
         from lastword.engines.local import ModelSource
 
         file = None if calibration == "none" else calibration
-        return ModelSource(self.model or default, self.device, self.dtype, file, self.weights)
+        return ModelSource(self.model or default, self.device, self.dtype, file, self.quantization)
 
 
 @dataclass(frozen=True)
@@ -330,7 +330,7 @@ def given_options(*groups: Any) -> list[str]:
 
 def check_no_loading(source: ModelOptions | ModelSource, owner: str) -> None:
     """Raise SettingError for an option of loading a model, which a server has loaded already."""
-    for name, default in {"device": "auto", "dtype": "auto", "weights": None}.items():
+    for name, default in {"device": "auto", "dtype": "auto", "quantization": None}.items():
         value = getattr(source, name)
         if value != default:
             raise SettingError(

@@ -186,7 +186,7 @@ class ModelSource:
     device: str = "auto"
     dtype: str = "auto"
     calibration: str | None = "auto"
-    weights: str | None = None
+    quantization: str | None = None
 
     def with_absolute_paths(self) -> ModelSource:
         """Return a copy that does not depend on the working directory, which differs in a Ray actor."""

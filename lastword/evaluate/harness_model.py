@@ -56,7 +56,7 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness has no types
         max_batch_size: the number of answers that are decoded at once if `batch_size` is not given.
         bos: begin each prompt with the tokenizer's BOS token.
         seed: the seed of a row is `seed` plus the index of its sample.
-        device: as in `lastword.load`, like `dtype`, `weights` and `calibration`.
+        device: as in `lastword.load`, like `dtype`, `quantization` and `calibration`.
     """
 
     @checks_arguments()
@@ -72,7 +72,7 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness has no types
         seed: int = 0,
         device: str = "auto",
         dtype: str = "auto",
-        weights: str | None = None,
+        quantization: str | None = None,
         calibration: str | None = "auto",
         length: Any = None,
         unmask: Any = None,
@@ -94,7 +94,7 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness has no types
         if device == "cuda:0" and not torch.cuda.is_available():
             device = "auto"  # the harness gives cuda:0 by default
         if pretrained is not None:
-            model = load(pretrained, device, dtype, calibration=calibration, weights=weights)
+            model = load(pretrained, device, dtype, calibration=calibration, quantization=quantization)
         self.model: Any = as_model(cast(Model, model))
         self._device = self.model.device  # LM.device is a read-only property
         self.recipe, self.max_batch_size, self.seed = resolve(chosen, self.model), rows, seed

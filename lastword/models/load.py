@@ -44,7 +44,7 @@ def load(
     turn_ends: Sequence[int] | Literal["auto"] = "auto",
     calibration: str | Path | None = "auto",
     revision: str | None = None,
-    weights: str | None = None,
+    quantization: str | None = None,
 ) -> NativeModel | Toy:
     """Load a LLaDA or Dream checkpoint, an embedded model, or the `toy` model.
 
@@ -55,7 +55,8 @@ def load(
 
     `turn_ends` are further ids that end an answer; "auto" uses those of the config and the tokenizer. `calibration` is
     a file written by `lastword calibrate`; "auto" uses lengths.json in the folder if it exists, None uses no file.
-    `weights="fp8"` quantises the linear layers, which halves their memory and is faster on GPUs that multiply in fp8.
+    `quantization="fp8"` quantises the linear layers, which halves their memory and is faster on GPUs that multiply in
+    fp8.
     A calibration measured without fp8 does not apply to a model with fp8.
     """
     check_type("load", "name", name, (str, Path), "the name or folder of a model")
@@ -63,8 +64,8 @@ def load(
         check_list("load", "turn_ends", turn_ends, '"auto" or a list of token ids')
     check_type("load", "calibration", calibration, (str, Path, NoneType), 'a file, "auto" or None')
     check_type("load", "revision", revision, (str, NoneType), "a branch, tag or commit, or None")
-    if weights is not None:
-        check_choice("load", "weights", weights, "fp8")
+    if quantization is not None:
+        check_choice("load", "quantization", quantization, "fp8")
     target, target_dtype = as_device(device), as_dtype(dtype)
     if str(name) == "toy":
         _check_toy(
@@ -72,7 +73,7 @@ def load(
             dtype=dtype if target_dtype not in (None, torch.float64) else None,
             turn_ends=turn_ends if turn_ends != "auto" else None,
             revision=revision,
-            weights=weights,
+            quantization=quantization,
         )
     folder = None if str(name) == "toy" else _find_folder(name, revision)
     source = None if calibration in (None, "auto") else user_path(calibration)
@@ -82,7 +83,7 @@ def load(
     model: NativeModel | Toy = Toy()
     if folder is not None:
         model = _load_folder(folder, target, target_dtype, None if turn_ends == "auto" else tuple(turn_ends))
-        if weights == "fp8":
+        if quantization == "fp8":
             to_float8(model.network)
         model.eval()
     if lengths is not None and source is not None:

@@ -490,20 +490,20 @@ def test_an_interrupted_evaluation_says_how_to_resume(command, monkeypatch, tmp_
 
 def test_weights_of_a_server_are_its_own(command, tmp_path):
     code, _, err = command(
-        *("eval", "--tasks", "algebra", "--limit", "1", "--out", tmp_path, "--weights", "fp8"),
+        *("eval", "--tasks", "algebra", "--limit", "1", "--out", tmp_path, "--quantization", "fp8"),
         *("--engine", "openai", "--base-url", "http://127.0.0.1:1/v1"),
     )
     assert code == 1
-    assert "--weights fp8 was given with --engine openai" in err
+    assert "--quantization fp8 was given with --engine openai" in err
 
 
 def test_fp8_weights_answer(command):
-    words = ("generate", "Calculate 3 + 4.", "--length", "fixed:8", "--weights", "fp8", "--json")
+    words = ("generate", "Calculate 3 + 4.", "--length", "fixed:8", "--quantization", "fp8", "--json")
     code, out, _ = command(*words, "-m", "tiny-llada-base", "--calibration", "none")
     assert code == 0
     assert json.loads(out)["finish"]
     for name, prompt in (("generate", ["abc"]), ("predict", ["abc"]), ("chat", [])):
-        code, _, err = command(name, *prompt, "--weights", "int3")
+        code, _, err = command(name, *prompt, "--quantization", "int3")
         assert code == 1
         assert "int3" in err
         assert "fp8" in err

@@ -237,5 +237,5 @@ def test_wrong_settings_are_rejected():
         with pytest.raises(SettingError, match="timeout must be a number above 0"):
             OpenAIEngine("http://localhost:8000", "theirs", timeout=timeout)
     options = EngineOptions("openai", base_url="http://127.0.0.1:9/v1")
-    with pytest.raises(SettingError, match="--weights fp8 was given with --engine openai"):
-        options.open(ModelSource("toy", weights="fp8"))
+    with pytest.raises(SettingError, match="--quantization fp8 was given with --engine openai"):
+        options.open(ModelSource("toy", quantization="fp8"))

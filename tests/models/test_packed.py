@@ -222,11 +222,11 @@ def test_the_host_knows_the_keys_of_a_single_row(model, both, monkeypatch, openi
     assert {*map(str, alone)} == {str(slice(3, 10) if opening else slice(0, 7))}
 
 
-@pytest.mark.parametrize("weights", [None, "fp8"])
-def test_the_mlp_of_many_columns_is_computed_some_at_a_time(golden, monkeypatch, weights):
+@pytest.mark.parametrize("quantization", [None, "fp8"])
+def test_the_mlp_of_many_columns_is_computed_some_at_a_time(golden, monkeypatch, quantization):
     from lastword.models import packed
 
-    model = lastword.load(golden / "dream-tiny", device="cpu", weights=weights)
+    model = lastword.load(golden / "dream-tiny", device="cpu", quantization=quantization)
     model.packs = True
     whole = model(TOKENS, READ, valid=VALID)
     lengths = []

@@ -18,7 +18,7 @@ READ = torch.arange(6, 12).expand(3, -1)
 def pair(request, golden):
     """A checkpoint as stored, and in fp8."""
     folder = golden / request.param
-    return lastword.load(folder, device="cpu"), lastword.load(folder, device="cpu", weights="fp8")
+    return lastword.load(folder, device="cpu"), lastword.load(folder, device="cpu", quantization="fp8")
 
 
 def test_the_products_of_layers_are_stored_in_fp8_and_nothing_else(pair):
@@ -66,13 +66,13 @@ def test_it_is_another_model(pair):
 
 
 def test_a_model_in_fp8_decodes(golden):
-    model = lastword.load("tiny-llada-base", device="cpu", weights="fp8", calibration=None)
+    model = lastword.load("tiny-llada-base", device="cpu", quantization="fp8", calibration=None)
     answer = lastword.generate(model, "What is 2 + 3?", length=lastword.Fixed(16))
     assert len(answer.tokens) <= 16
 
 
 def test_other_weights_are_refused():
-    with pytest.raises(SettingError, match=r"weights='fp4'.*must be 'fp8'"):
-        lastword.load("tiny-llada-base", weights="fp4")
+    with pytest.raises(SettingError, match=r"quantization='fp4'.*must be 'fp8'"):
+        lastword.load("tiny-llada-base", quantization="fp4")
     with pytest.raises(SettingError, match="the toy has no weights"):
-        lastword.load("toy", weights="fp8")
+        lastword.load("toy", quantization="fp8")

@@ -41,7 +41,7 @@ GENERAL = {
     "without-key",
     "device",
     "dtype",
-    "weights",
+    "quantization",
     "calibration",
     "import",
     "debug",
@@ -142,7 +142,7 @@ def test_settings_are_those_of_the_options(started):
     )  # fmt: skip
     numbers = [field.name for field in fields(settings)][:12]
     options = " ".join(f"--{OPTIONS[name]} {getattr(settings, name):g}" for name in numbers)
-    line = f"lastword serve --port 0 --model toy --weights fp8 --calibration none --dtype float32 {options}"
+    line = f"lastword serve --port 0 --model toy --quantization fp8 --calibration none --dtype float32 {options}"
     arguments = started(f"{line} --named-recipes --recipe fast")
     assert arguments["model"] == ModelSource("toy", "auto", "float32", None, "fp8")
     assert arguments["settings"] == settings

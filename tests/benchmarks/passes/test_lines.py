@@ -173,13 +173,13 @@ def test_the_shape_of_a_checkpoint_is_read_from_its_folder_or_config(tmp_path):
         shape_of(str(tmp_path))
 
 
-def test_unknown_weight_formats_are_rejected():
-    with pytest.raises(SettingError, match="--weights 'int3' was given; give plain or fp8"):
-        random_model(TINY, CPU, torch.float32, weights="int3")
+def test_unknown_quantizations_are_rejected():
+    with pytest.raises(SettingError, match=r"quantization='int3'.*must be 'fp8'"):
+        random_model(TINY, CPU, torch.float32, quantization="int3")
 
 
 def test_fp8_weights_are_smaller():
-    plain, fp8 = (random_model(TINY, CPU, torch.bfloat16, weights) for weights in ("plain", "fp8"))
+    plain, fp8 = (random_model(TINY, CPU, torch.bfloat16, quantization) for quantization in (None, "fp8"))
     assert weight_bytes(fp8) < weight_bytes(plain)
 
 

@@ -160,10 +160,10 @@ def hold_summary(dtype, rows, width):
     assert int(given.candidate[0]) == first
 
 
-def hold_model(name, dtype, weights):
+def hold_model(name, dtype, quantization):
     """A tiny checkpoint, packed against plain: all columns of unequal rows, then a block over a memory."""
     folder = Path(__file__).parents[2] / "golden" / name
-    model = lastword.load(folder, device=DEVICE, dtype=dtype, weights=weights)
+    model = lastword.load(folder, device=DEVICE, dtype=dtype, quantization=quantization)
     tokens = torch.arange(24, device=DEVICE).view(2, 12) + 40
     valid = torch.ones_like(tokens, dtype=torch.bool)
     valid[1, :3] = valid[1, 10:] = False
@@ -177,8 +177,8 @@ def hold_model(name, dtype, weights):
         said.append(torch.stack((whole, again, model(tokens, block, valid=valid))))
     plain, packed = (x.float() for x in said)
     off = float((packed - plain).norm() / plain.norm())
-    bound = 0.1 if weights else {torch.float32: 1e-5}.get(dtype, 0.05)
-    assert off < bound, f"{name} in {dtype}, {weights}: off by {off}"
+    bound = 0.1 if quantization else {torch.float32: 1e-5}.get(dtype, 0.05)
+    assert off < bound, f"{name} in {dtype}, {quantization}: off by {off}"
 
 
 def main():
@@ -199,8 +199,8 @@ def main():
         hold_attention(dtype, [2] * 70, [66] * 70, 4, 4, 16)
         hold_attention(dtype, [70, 3], [100, 230], 6, 2, 16)
         for name in ("llada-tiny", "dream-tiny"):
-            for weights in (None, "fp8") if on_gpu else (None,):
-                hold_model(name, dtype, weights)
+            for quantization in (None, "fp8") if on_gpu else (None,):
+                hold_model(name, dtype, quantization)
     if on_gpu:
         for dtype in (torch.bfloat16, torch.float16):
             hold_norm(dtype, 33, 4096)
