@@ -69,9 +69,10 @@ _ARGUMENTS = {
     "min_new_tokens min_tokens": Advice("length", note="the length policy, which plans the number of tokens"),
     "dtype torch_dtype": Advice("dtype", "bfloat16", _LOAD),
     "device device_map tensor_parallel_size": Advice("device", "cuda:0", f"{_LOAD}; a model is loaded on one device"),
-    "weights quantization quantization_config load_in_8bit load_in_4bit": Advice(
+    "weights quantization quantization_config load_in_4bit": Advice(
         "quantization", "fp8", f"{_LOAD} that quantises the layers"
     ),
+    "load_in_8bit": Advice("quantization", "int8", f"{_LOAD}, or fp8 on a GPU"),
     "trust_remote_code attn_implementation low_cpu_mem_usage": Advice(
         note="leave it out: the models are implemented here, and no code of a checkpoint is run"
     ),

@@ -39,7 +39,7 @@ CALLS = {
         ("load", "torch_dtype", "use dtype='bfloat16'"),
         ("load", "device_map", "use device='cuda:0'"),
         ("load", "trust_remote_code", "leave it out: the models are implemented here"),
-        ("load", "load_in_8bit", "use quantization='fp8'"),
+        ("load", "load_in_8bit", "use quantization='int8'"),
         ("load", "cache_dir", "set the environment variable HF_HOME"),
         # vLLM and the OpenAI API
         ("generate", "max_tokens", "use max_new_tokens=N, which caps the answer"),

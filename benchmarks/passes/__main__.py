@@ -122,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--batch-size", type=int, default=default.batch_size, help="of mixed batches; the queue has 4 times as many")
     add("--tokens", type=int, help="width of the widest full pass; up to four widths from 1024 on, each doubled")
     add("--caches", default=",".join(CACHES), help=f"some of {', '.join(CACHES)}")
-    add("--quantization", help="fp8; default: none")
+    add("--quantization", help="fp8 or int8; default: none")
     add("--repeats", type=int, default=3, help="runs of a median; fewer if they take seconds")
     add("--out", type=Path, default=Path("out/passes.json"))
     add("--table", type=Path, help="print this record as Markdown without measuring")

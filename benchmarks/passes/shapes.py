@@ -13,7 +13,7 @@ from lastword.models.architectures import ARCHITECTURES, Architecture
 from lastword.models.layers import TransformerConfig
 from lastword.models.load import read_config
 from lastword.models.native import NativeModel
-from lastword.models.quantize import to_float8
+from lastword.models.quantize import QUANTIZATIONS, quantize
 from lastword.validation import check_choice, short_repr
 
 SPREAD = 0.02  # standard deviation of the weights, about that of a model before training
@@ -114,8 +114,8 @@ def random_model(
     if shape.tied_head:
         drawn.network.head.weight = drawn.network.embedding.weight
     if quantization is not None:
-        check_choice("benchmarks.passes", "quantization", quantization, "fp8")
-        to_float8(drawn.network)
+        check_choice("benchmarks.passes", "quantization", quantization, *QUANTIZATIONS)
+        quantize(drawn.network, quantization)
     return drawn
 
 

@@ -119,7 +119,9 @@ IMPORTS = "Import this Python module first, for example one that registers parts
 
 Device = Annotated[str, Option(help="Device: auto (a GPU if there is one), cpu, cuda, cuda:1 or mps.")]
 Dtype = Annotated[str, Option(help="Dtype: auto (as stored; on a CPU float32), float32, bfloat16 or float16.")]
-Quantization = Annotated[str | None, Option(help="fp8: quantise the linear layers. Default: as stored.")]
+Quantization = Annotated[
+    str | None, Option(help="fp8 (GPUs) or int8 (CPUs): quantise linear layers. Default: as stored.")
+]
 Chat = Annotated[bool | None, Option(help="Apply the chat template to text. Default: if the model has one.")]
 RecipeName = Annotated[str | None, Option(parser=as_name_or_path, metavar="NAME|PATH", help=RECIPES)]
 Length = Annotated[str | None, Option(help=LENGTHS)]

@@ -199,12 +199,15 @@ def library_versions() -> dict[str, str]:
 
 
 def compute_dtype(model: MaskPredictor | RemoteModelInfo) -> str:
-    """Return the dtype of the model's activations, with a note if its weights are float8."""
+    """Return the dtype of the model's activations, with a note if its weights are quantized."""
     if isinstance(known := getattr(model, "dtype", None), str):  # a model in another process
         return known
     dtypes = [p.dtype for p in model.parameters()] if hasattr(model, "parameters") else []
     name = str(dtypes[0] if dtypes else torch.float32).removeprefix("torch.")
-    return f"{name}, fp8 weights" if torch.float8_e4m3fn in dtypes else name
+    for dtype, note in ((torch.float8_e4m3fn, "fp8"), (torch.int8, "int8")):
+        if dtype in dtypes:
+            return f"{name}, {note} weights"
+    return name
 
 
 @cache

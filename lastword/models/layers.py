@@ -18,6 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lastword.errors import CheckpointError
 from lastword.models.kernels.fused import rotate
+from lastword.models.kernels.int8 import Int8Rows, quantize_rows_int8
 from lastword.models.storage import RowStorage
 
 # Rows of unequal length need an attention mask, and the shape of a pass changes whenever a row finishes. cuDNN, which
@@ -110,9 +111,10 @@ class Attention(nn.Module):
         self.out = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
 
     def forward(self, x: Tensor, context: PassContext, layer: int) -> Tensor:  # [B, R, W]
-        query = rotate(self._split_heads(self.query(x)), context.cos, context.sin)
-        key = rotate(self._split_heads(self.key(x)), context.cos, context.sin)
-        value = self.values(x)
+        shared = share_input(x, self.query)
+        query = rotate(self._split_heads(self.query(shared)), context.cos, context.sin)
+        key = rotate(self._split_heads(self.key(shared)), context.cos, context.sin)
+        value = self.values(shared)
         if context.storage is not None:
             key, value = context.storage.update(layer, context.columns, key, value)
         groups = self.config.num_heads // self.config.num_kv_heads
@@ -122,7 +124,7 @@ class Attention(nn.Module):
             mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=context.mask, is_causal=context.causal)
         return self.out(mixed.transpose(1, 2).flatten(2))
 
-    def values(self, x: Tensor) -> Tensor:  # [B, R, W] -> [B, H, R, D]
+    def values(self, x: Tensor | Int8Rows) -> Tensor:  # [B, R, W] -> [B, H, R, D]
         return self._split_heads(self.value(x))
 
     def _split_heads(self, x: Tensor) -> Tensor:
@@ -139,7 +141,8 @@ class GatedMLP(nn.Module):
         self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(F.silu(self.gate(x)) * self.up(x))
+        shared = share_input(x, self.gate)
+        return self.down(F.silu(self.gate(shared)) * self.up(shared))
 
 
 @dataclass(frozen=True)
@@ -232,6 +235,11 @@ class BidirectionalTransformer(nn.Module):
         for layer, block in enumerate(self.blocks):
             x = block(x, context, layer)
         return x
+
+
+def share_input(x: Tensor, linear: Any) -> Tensor | Int8Rows:
+    """Return the input of several linear layers, quantized once if their weights are in int8."""
+    return quantize_rows_int8(x) if linear.weight.dtype == torch.int8 else x
 
 
 def at_columns(x: Tensor, columns: Tensor) -> Tensor:  # [B, R, W], [B, S] -> [B, S, W]

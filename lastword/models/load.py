@@ -22,7 +22,7 @@ from lastword.models.base import DEFAULT_MAX_NEW_TOKENS, check_device
 from lastword.models.config import GenerationConfig, SpecialIds, is_plain_file, read_json
 from lastword.models.layers import TransformerConfig
 from lastword.models.native import NativeModel
-from lastword.models.quantize import to_float8
+from lastword.models.quantize import QUANTIZATIONS, quantize
 from lastword.models.tokenizer import Tokenizer
 from lastword.models.toy import Toy
 from lastword.models.weights import CheckpointWeights, model_key
@@ -56,8 +56,8 @@ def load(
     `turn_ends` are further ids that end an answer; "auto" uses those of the config and the tokenizer. `calibration` is
     a file written by `lastword calibrate`; "auto" uses lengths.json in the folder if it exists, None uses no file.
     `quantization="fp8"` quantises the linear layers, which halves their memory and is faster on GPUs that multiply in
-    fp8.
-    A calibration measured without fp8 does not apply to a model with fp8.
+    fp8. "int8" quantises linear layers and output head for a CPU. A calibration measured without quantisation does not
+    apply to a quantised model.
     """
     check_type("load", "name", name, (str, Path), "the name or folder of a model")
     if not (isinstance(turn_ends, str) and turn_ends == "auto"):
@@ -65,8 +65,13 @@ def load(
     check_type("load", "calibration", calibration, (str, Path, NoneType), 'a file, "auto" or None')
     check_type("load", "revision", revision, (str, NoneType), "a branch, tag or commit, or None")
     if quantization is not None:
-        check_choice("load", "quantization", quantization, "fp8")
+        check_choice("load", "quantization", quantization, *QUANTIZATIONS)
     target, target_dtype = as_device(device), as_dtype(dtype)
+    if quantization == "int8" and target.type != "cpu":
+        raise SettingError(
+            f"load(quantization='int8') was given for the device {target}; int8 products run on a CPU: "
+            "add device='cpu', or use quantization='fp8' on a GPU"
+        )
     if str(name) == "toy":
         _check_toy(
             device=device if device != "auto" and target.type != "cpu" else None,
@@ -82,9 +87,8 @@ def load(
     lengths = None if source is None else Calibration.from_file(source)
     model: NativeModel | Toy = Toy()
     if folder is not None:
-        model = _load_folder(folder, target, target_dtype, None if turn_ends == "auto" else tuple(turn_ends))
-        if quantization == "fp8":
-            to_float8(model.network)
+        ends = None if turn_ends == "auto" else tuple(turn_ends)
+        model = _load_folder(folder, target, target_dtype, ends, quantization)
         model.eval()
     if lengths is not None and source is not None:
         lengths.check_model(model_key(model), source)
@@ -133,7 +137,11 @@ def read_config(folder: Path) -> tuple[Architecture, ModelConfig, TransformerCon
 
 
 def _load_folder(
-    folder: Path, device: torch.device, dtype: torch.dtype | None, turn_ends: tuple[int, ...] | None
+    folder: Path,
+    device: torch.device,
+    dtype: torch.dtype | None,
+    turn_ends: tuple[int, ...] | None,
+    quantization: str | None,
 ) -> NativeModel:
     architecture, config, transformer = read_config(folder)
     generation = GenerationConfig.of_folder(folder)
@@ -155,7 +163,11 @@ def _load_folder(
         model = NativeModel(architecture, transformer, ids, tokenizer)
     model.default_max_new_tokens = generation.max_new_tokens or DEFAULT_MAX_NEW_TOKENS
     model.single_turn = generation.single_turn
+    if quantization == "int8":  # first, so that each tensor is quantized as it is read
+        quantize(model.network, "int8")
     weights.load_into(model.network, device, dtype)
+    if quantization == "fp8":
+        quantize(model.network, "fp8")
     return model
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +13,8 @@ from lastword.canvas.columns import cached_arange, first_true, locate, pack_indi
 from lastword.models.kernels.attention import PackedRows, attend
 from lastword.models.kernels.float8 import Float8Rows, UnscaledProduct, float8_matmul, quantize_rows
 from lastword.models.kernels.fused import add_residual, add_rms_norm, rotate_and_store, silu_mul
-from lastword.models.layers import BidirectionalTransformer, Block, rotary_cos_sin, rotary_frequencies
-from lastword.models.quantize import Float8Linear
+from lastword.models.layers import BidirectionalTransformer, Block, rotary_cos_sin, rotary_frequencies, share_input
+from lastword.models.quantize import Float8Linear, Int8Linear
 from lastword.models.storage import RowKVStorage
 
 # The gate and up outputs of an MLP are six times as wide as a hidden state, so they are computed in parts of at most
@@ -120,16 +121,27 @@ class Packing:
 
 
 class FusedLinear:
-    """Linear layers with the same input, computed as one matrix product; their weights become views of one tensor."""
+    """Linear layers with the same input, computed as one matrix product; their weights become views of one tensor.
 
-    def __init__(self, *linears: nn.Module) -> None:
-        self.float8 = isinstance(linears[0], Float8Linear)
+    Layers in int8 keep their weights, which have the layout of oneDNN, and share the quantized input.
+    """
+
+    def __init__(self, *linears: Any) -> None:
+        self.int8 = linears if isinstance(linears[0], Int8Linear) else ()
+        self.outputs = sum(len(linear.scale if self.int8 else linear.weight) for linear in linears)
+        self.float8, self.late_bias = isinstance(linears[0], Float8Linear), None
+        if self.int8:
+            return
         self.weight = _share_memory(linears, "weight")
         self.scale = _share_memory(linears, "scale") if self.float8 else None
         self.bias = None if linears[0].bias is None else _share_memory(linears, "bias")
-        self.late_bias = self.bias if self.float8 else None  # added by the next kernel, after the scales
+        if self.float8:
+            self.late_bias = self.bias  # added by the next kernel, after the scales
 
     def __call__(self, x: Tensor | Float8Rows) -> Tensor | UnscaledProduct:  # [N, I] -> [N, O]
+        if self.int8:
+            shared = share_input(x, self.int8[0])  # type: ignore[arg-type]
+            return torch.cat([linear(shared) for linear in self.int8], -1)
         if self.scale is None:
             return F.linear(x, self.weight, self.bias)  # type: ignore[arg-type]
         x = quantize_rows(x) if isinstance(x, Tensor) else x
@@ -151,7 +163,7 @@ class FusedBlock:
     @property
     def current(self) -> bool:
         """Return whether the layer still has the weights that were fused."""
-        return self.qkv.weight.data_ptr() == self._query.weight.data_ptr()
+        return bool(self.qkv.int8) or self.qkv.weight.data_ptr() == self._query.weight.data_ptr()
 
 
 class PackedNetwork:
@@ -201,7 +213,7 @@ class PackedNetwork:
 def _split_for_mlp(x: Tensor | Float8Rows, product: FusedLinear) -> list[Tensor] | list[Float8Rows]:
     """Split columns into equal parts, each with at most about `MAX_MLP_NUMBERS` outputs of the product."""
     count = len(x if isinstance(x, Tensor) else x.values)
-    parts = max(1, -(-count * len(product.weight) // MAX_MLP_NUMBERS))
+    parts = max(1, -(-count * product.outputs // MAX_MLP_NUMBERS))
     if isinstance(x, Tensor):
         return [*x.chunk(parts)]
     return [Float8Rows(*part) for part in zip(x.values.chunk(parts), x.scale.chunk(parts))]

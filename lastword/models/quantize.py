@@ -1,11 +1,14 @@
-"""Quantization of the linear layers of a model to fp8."""
+"""Quantization of the linear layers of a model: fp8 on GPUs, int8 on CPUs."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
 from lastword.models.kernels.float8 import apply_scales, float8_matmul, quantize_rows, quantize_rows_plain
+from lastword.models.kernels.int8 import Int8Rows, int8_matmul, pack_weight, quantize_rows_int8, quantize_weight
 from lastword.models.layers import BidirectionalTransformer
+
+QUANTIZATIONS = ("fp8", "int8")
 
 
 class Float8Linear(nn.Module):
@@ -29,13 +32,44 @@ class Float8Linear(nn.Module):
         return output.view(*x.shape[:-1], -1)
 
 
-def to_float8(network: BidirectionalTransformer) -> None:
-    """Replace the linear layers of transformer blocks by `Float8Linear`; embedding, norms and head keep their dtype."""
+class Int8Linear(nn.Module):
+    """A linear layer with weights in int8 and one scale per output; inputs are quantized with one scale per column.
+
+    Several layers with the same input can share its quantization, see `share_input`.
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.weight, self.bias = linear.weight, linear.bias
+        self.scale = nn.Parameter(linear.weight.new_empty(len(linear.weight)), requires_grad=False)
+        if not linear.weight.is_meta:
+            self.set_weight(linear.weight.detach())
+
+    def set_weight(self, weight: Tensor) -> None:  # [O, I]
+        """Quantize and store a weight."""
+        values, scale = quantize_weight(weight)
+        self.weight = nn.Parameter(pack_weight(values), requires_grad=False)
+        self.scale = nn.Parameter(scale, requires_grad=False)
+
+    def forward(self, x: Tensor | Int8Rows) -> Tensor:  # [..., I] -> [..., O]
+        x = quantize_rows_int8(x) if isinstance(x, Tensor) else x
+        output = int8_matmul(x, self.weight, self.scale)
+        return output if self.bias is None else output.add_(self.bias)
+
+
+def quantize(network: BidirectionalTransformer, quantization: str) -> None:
+    """Replace linear layers: those of transformer blocks for fp8, those and the output head for int8.
+
+    Embedding and norms keep their dtype. For int8 the network may be on the meta device and loaded later.
+    """
     network.packed = None  # it refers to the weights that are replaced
+    kind = Float8Linear if quantization == "fp8" else Int8Linear
     for module in [*network.blocks.modules()]:
         for name, linear in [*module.named_children()]:
             if isinstance(linear, nn.Linear):
-                setattr(module, name, Float8Linear(linear))
+                setattr(module, name, kind(linear))
+    if kind is Int8Linear:
+        network.head = Int8Linear(network.head)  # type: ignore[assignment]
 
 
 def is_float8(network: BidirectionalTransformer) -> bool:

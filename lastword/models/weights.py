@@ -16,6 +16,7 @@ from lastword.errors import CheckpointError, SettingError
 from lastword.models.architectures import Architecture
 from lastword.models.config import WeightIndex, is_plain_file
 from lastword.models.layers import TransformerConfig
+from lastword.models.quantize import Int8Linear
 from lastword.validation import short_repr
 
 # The dtypes in which weights may be stored, by their names in safetensors.
@@ -97,22 +98,20 @@ class CheckpointWeights:
     def load_into(self, module: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
         """Fill a module that was built on the meta device; its parameters will not require gradients.
 
-        Tensors are read, moved and cast one at a time, so memory never holds a second copy of the model.
+        Tensors are read, moved, cast and quantized one at a time, so memory never holds a second copy of the model.
         """
-        parameters = dict(module.named_parameters())  # excludes a tied head
-        loaded: dict[str, nn.Parameter] = {}
-        for path in dict.fromkeys(self._files[name] for name in self._names):
+        is_tied = HEAD not in self._names.values()
+        # The largest tensors are first, when memory is empty. Closing the file after each one unmaps what was read.
+        for name, ours in sorted(self._names.items(), key=lambda names: names[1] not in (EMBEDDING, HEAD)):
+            path, (owner, _, leaf) = self._files[name], ours.rpartition(".")
+            layer = module.get_submodule(owner)
             with _open(path, device) as file:
-                for name, ours in self._names.items():
-                    if self._files[name] != path:
-                        continue
-                    tensor = _read_tensor(file, name, path, parameters[ours].shape, dtype)
-                    if ours == EMBEDDING and HEAD not in parameters and self._head in self._files:
+                tensor = _read_tensor(file, name, path, getattr(layer, leaf).shape, dtype)
+                _set(layer, leaf, tensor)
+                if ours == EMBEDDING and is_tied:
+                    if self._head in self._files:
                         _check_tied(tensor, self._files[self._head], self._head)
-                    loaded[ours] = nn.Parameter(tensor, requires_grad=False)
-        if HEAD not in parameters:
-            loaded[HEAD] = loaded[EMBEDDING]
-        module.load_state_dict(loaded, assign=True)
+                    _set(module.get_submodule("head"), leaf, getattr(layer, leaf))
         module.requires_grad_(False)
 
 
@@ -146,7 +145,17 @@ def model_key(model: Any) -> str:
 
 
 def _tensors(model: Any) -> dict[str, torch.Tensor]:
-    return model.state_dict() if hasattr(model, "state_dict") else {}
+    """Return the tensors of a model, without int8 weights in the layout of oneDNN: their scales identify them."""
+    tensors = model.state_dict() if hasattr(model, "state_dict") else {}
+    return {name: tensor for name, tensor in tensors.items() if tensor.layout == torch.strided}
+
+
+def _set(layer: nn.Module, name: str, tensor: torch.Tensor) -> None:
+    """Set a parameter of a layer, which quantizes it if its weights are in int8."""
+    if isinstance(layer, Int8Linear) and name == "weight":
+        layer.set_weight(tensor)
+    else:
+        setattr(layer, name, tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor, requires_grad=False))
 
 
 def _read_tensor(file: Any, name: str, path: Path, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:

@@ -14,7 +14,7 @@ from lastword.canvas.columns import column_indices
 from lastword.models.kernels import fused
 from lastword.models.kernels.attention import attend_one_row
 from lastword.models.packed import PackedNetwork, Packing
-from lastword.models.quantize import to_float8
+from lastword.models.quantize import quantize
 from lastword.models.storage import KVStorage, RowKVStorage
 from lastword.models.weights import fingerprint, model_key
 from lastword.policies.length.policy import LengthPolicy, Plan
@@ -283,7 +283,7 @@ def test_a_model_that_was_quantized_is_packed_anew(golden):
     model = lastword.load(golden / "dream-tiny", device="cpu")
     model.packs = True
     before = model(TOKENS, READ)
-    to_float8(model.network)
+    quantize(model.network, "fp8")
     packed = model(TOKENS, READ)
     model.packs = False
     torch.testing.assert_close(packed, model(TOKENS, READ), atol=2e-2, rtol=2e-2)
@@ -303,7 +303,7 @@ def test_weights_that_were_replaced_are_gone(golden, change):
         model.half()
         assert sum(_reachable(model).values()) == before / 2
         return
-    to_float8(model.network)
+    quantize(model.network, "fp8")
     norms = sum(_bytes(*(b for b in model.network.blocks.modules() if "Norm" in type(b).__name__)).values())
     scales = 4 * sum(len(p) for n, p in model.named_parameters() if n.endswith("scale"))
     assert sum(_reachable(model).values()) == before - 3 * (products - norms) / 4 + scales
@@ -339,7 +339,7 @@ class Horizons(LengthPolicy):
 
 @pytest.mark.parametrize(("weights", "is_packed"), [(None, True), ("fp8", False)])
 def test_passes_on_a_cpu_are_packed_unless_weights_are_in_fp8(golden, weights, is_packed):
-    model = lastword.load(golden / "llada-tiny", device="cpu", dtype="bfloat16", weights=weights)
+    model = lastword.load(golden / "llada-tiny", device="cpu", dtype="bfloat16", quantization=weights)
     model(TOKENS, READ)
     assert model.is_packed == is_packed == (model.network.packed is not None)
 

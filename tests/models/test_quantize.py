@@ -72,7 +72,7 @@ def test_a_model_in_fp8_decodes(golden):
 
 
 def test_other_weights_are_refused():
-    with pytest.raises(SettingError, match=r"quantization='fp4'.*must be 'fp8'"):
+    with pytest.raises(SettingError, match=r"quantization='fp4'.*must be 'fp8' or 'int8'"):
         lastword.load("tiny-llada-base", quantization="fp4")
     with pytest.raises(SettingError, match="the toy has no weights"):
         lastword.load("toy", quantization="fp8")

@@ -174,7 +174,7 @@ def test_the_shape_of_a_checkpoint_is_read_from_its_folder_or_config(tmp_path):
 
 
 def test_unknown_quantizations_are_rejected():
-    with pytest.raises(SettingError, match=r"quantization='int3'.*must be 'fp8'"):
+    with pytest.raises(SettingError, match=r"quantization='int3'.*must be 'fp8' or 'int8'"):
         random_model(TINY, CPU, torch.float32, quantization="int3")
 
 
