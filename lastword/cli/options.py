@@ -118,7 +118,7 @@ LIMITS = "Use the first N prompts (eval and drift: of each task). Default: all."
 IMPORTS = "Import this Python module first, for example one that registers parts. Repeatable."
 
 Device = Annotated[str, Option(help="Device: auto (a GPU if there is one), cpu, cuda, cuda:1 or mps.")]
-Dtype = Annotated[str, Option(help="Dtype: auto (as stored; on a CPU float32), float32, bfloat16 or float16.")]
+Dtype = Annotated[str, Option(help="Dtype: auto, float32, bfloat16 or float16.")]
 Quantization = Annotated[
     str | None, Option(help="fp8 (GPUs) or int8 (CPUs): quantise linear layers. Default: as stored.")
 ]

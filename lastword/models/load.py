@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import NoneType
@@ -32,6 +32,8 @@ BUILT_IN = ("toy", *EMBEDDED)
 
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.jinja"]
 
+LARGE = 10**8  # parameters of a model that is fast in bfloat16 and with several threads on a CPU
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
 
@@ -50,8 +52,10 @@ def load(
 
     `name` is an embedded model such as `tiny-llada-base`, a folder in the authors' Hugging Face format, or a hub name
     such as `GSAI-ML/LLaDA-8B-Instruct`, which huggingface_hub fetches or finds in its cache; `revision` is a branch,
-    tag or commit there. `device="auto"` selects a GPU if there is one. `dtype="auto"` keeps the stored dtype on a GPU
-    and computes in float32 on a CPU. If a folder has no tokenizer, prompts must be given as token ids.
+    tag or commit there. `device="auto"` selects a GPU if there is one. `dtype="auto"` keeps the stored dtype on a GPU.
+    On a CPU it selects bfloat16 if the checkpoint is stored in bfloat16, has at least 100M parameters, is not
+    quantised to int8, and the CPU multiplies in bfloat16; otherwise float32. If a folder has no tokenizer, prompts
+    must be given as token ids.
 
     `turn_ends` are further ids that end an answer; "auto" uses those of the config and the tokenizer. `calibration` is
     a file written by `lastword calibrate`; "auto" uses lengths.json in the folder if it exists, None uses no file.
@@ -158,7 +162,7 @@ def _load_folder(
     # This compares tensor names before the model is built, so a wrong number of layers is rejected early.
     weights = CheckpointWeights(folder, architecture, transformer)
     if dtype is None:
-        dtype = torch.float32 if device.type == "cpu" else weights.dtype
+        dtype = weights.dtype if device.type != "cpu" else _cpu_dtype(weights.dtype, transformer, quantization)
     with torch.device("meta"):
         model = NativeModel(architecture, transformer, ids, tokenizer)
     model.default_max_new_tokens = generation.max_new_tokens or DEFAULT_MAX_NEW_TOKENS
@@ -169,6 +173,22 @@ def _load_folder(
     if quantization == "fp8":
         quantize(model.network, "fp8")
     return model
+
+
+def _cpu_dtype(stored: torch.dtype, config: TransformerConfig, quantization: str | None) -> torch.dtype:
+    """Return the dtype in which a model computes on a CPU by default.
+
+    Models below `LARGE`, such as the embedded ones, give the same answers on every CPU in float32. The activations of
+    an int8 model are converted to float32 before they are quantised, so bfloat16 would make it slower.
+    """
+    is_candidate = stored == torch.bfloat16 and config.num_parameters >= LARGE and quantization is None
+    return torch.bfloat16 if is_candidate and _multiplies_in_bfloat16() else torch.float32
+
+
+def _multiplies_in_bfloat16() -> bool:
+    """Return whether the CPU has dot products of bfloat16 (AVX512_BF16, AMX_BF16, or BF16 of ARM)."""
+    capabilities: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
+    return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 def _check_toy(**settings: object) -> None:

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import lastword
+import lastword.models.load as loading
 from lastword.errors import CheckpointError, SettingError
 
 TOKENS = torch.tensor([[5, 42, 17, 100, 63, 376, 376]])
@@ -148,10 +149,34 @@ def test_weights_come_in_the_wanted_dtype(golden, dtype):
     assert not any(p.requires_grad for p in model.parameters())
 
 
-def test_auto_computes_in_float32_on_a_cpu(checkpoint):
+@pytest.mark.parametrize(
+    ("stored", "large", "instructions", "quantization", "dtype"),
+    [
+        (torch.bfloat16, True, {"avx512_bf16": True}, None, torch.bfloat16),
+        (torch.bfloat16, True, {"amx_bf16": True, "avx512_bf16": False}, None, torch.bfloat16),
+        (torch.bfloat16, True, {"avx512_bf16": False}, None, torch.float32),
+        (torch.bfloat16, True, {}, None, torch.float32),
+        (torch.bfloat16, True, {"avx512_bf16": True}, "int8", torch.float32),
+        (torch.bfloat16, False, {"avx512_bf16": True}, None, torch.float32),
+        (torch.float16, True, {"avx512_bf16": True}, None, torch.float32),
+        (torch.float32, True, {"avx512_bf16": True}, None, torch.float32),
+    ],
+)
+def test_auto_on_a_cpu(checkpoint, monkeypatch, stored, large, instructions, quantization, dtype):
     folder = checkpoint()
-    change_tensors(folder, lambda t: t.update({k: v.bfloat16() for k, v in t.items()}))
-    assert load(folder).network.embedding.weight.dtype == torch.float32
+    change_tensors(folder, lambda t: t.update({k: v.to(stored) for k, v in t.items()}))
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: instructions, raising=False)
+    if large:
+        monkeypatch.setattr(loading, "LARGE", 1)
+    model = load(folder, quantization=quantization)
+    assert model.network.embedding.weight.dtype == dtype
+    chosen = load(folder, dtype="float16", quantization=quantization)
+    assert chosen.network.embedding.weight.dtype == torch.float16
+
+
+@pytest.mark.parametrize("name", ["tiny-llada-base", "tiny-dream-instruct"])
+def test_embedded_models_compute_in_float32(name):
+    assert load(name).network.embedding.weight.dtype == torch.float32
 
 
 def test_every_parameter_left_the_meta_device(llada, dream):
