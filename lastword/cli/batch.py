@@ -84,7 +84,7 @@ def batch(
     with (
         resumable(),
         prepared.writing(),
-        closing(engine_options.open(source)) as engine,
+        closing(engine_options.open(source, model_options.threads)) as engine,
         progress("prompts") as display,
     ):
 
@@ -152,7 +152,10 @@ def calibrate(
         options.check_replaceable(target, "a calibration", Calibration.from_file)
     texts, families = read_prompts(prompts, family_field, limit=limit)
     recipe = recipe_options.build()
-    with closing(engine_options.open(model_options.source())) as engine, progress("answers") as display:
+    with (
+        closing(engine_options.open(model_options.source(), model_options.threads)) as engine,
+        progress("answers") as display,
+    ):
         model: Any = engine.model_info
         calibration = fit.calibrate(
             model,

@@ -154,13 +154,18 @@ def exit_code(error: SystemExit) -> int:
     return error.code if isinstance(error.code, int) else 0
 
 
-THREADS = "Threads of torch: one per core, or 1 for the embedded models. OMP_NUM_THREADS overrides this."
+THREADS = "Threads of torch: --threads or OMP_NUM_THREADS; else 1 for the embedded models, one per core for others."
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+TOPOLOGY = Path("/sys/devices/system/cpu")
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # the cgroup's limit: "MICROSECONDS PERIOD", or "max PERIOD"
 
 
 def choose_threads(options: Mapping[str, Any]) -> None:
     """Set the number of torch threads (see THREADS) from the options of a command, before torch is imported."""
+    is_worker = options.get("engine") not in (None, "local")
+    if options.get("threads") and not is_worker:
+        os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(options["threads"])))
+        return
     if options.get("engine") == "ray" or any(map(os.environ.get, THREAD_VARIABLES)):
         return  # Ray or the user sets the number
     model = options.get("model")
@@ -171,9 +176,16 @@ def choose_threads(options: Mapping[str, Any]) -> None:
     os.environ[THREAD_VARIABLES[0]] = "1" if is_small else str(available_cores())
 
 
-def available_cores(quota: Path = CPU_QUOTA) -> int:
-    """Return the number of cores that CPU affinity and the container's quota allow this process."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def available_cores(quota: Path = CPU_QUOTA, topology: Path = TOPOLOGY) -> int:
+    """Return the number of physical cores that CPU affinity and the container's quota allow this process.
+
+    Matrix products keep a core busy, so the second hardware thread of a core makes them slower.
+    """
+    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    try:
+        cores = len({(topology / f"cpu{cpu}/topology/thread_siblings_list").read_text() for cpu in cpus})
+    except OSError:  # not Linux
+        cores = len(cpus)
     try:
         microseconds, period = quota.read_text().split()
         return max(1, min(cores, -(-int(microseconds) // int(period))))

@@ -125,7 +125,7 @@ def evaluate(
         return
     journal = task_options.journal(plan, split, split)
     source = replace(model_options, model=plan.model).source(calibration)
-    with resumable(), closing(engine_options.open(source)) as engine:
+    with resumable(), closing(engine_options.open(source, model_options.threads)) as engine:
         in_chat = run.PromptLayout.of(engine.model_info, chat=plan.chat).chat
         for setting in plan.settings:
             with progress(f"samples of {','.join(setting.tasks)}") as display:

@@ -115,6 +115,7 @@ ADDRESS = (
     "new one."
 )
 LIMITS = "Use the first N prompts (eval and drift: of each task). Default: all."
+THREADS = "CPU threads, of each worker if there are any. Default: 1 for workers and embedded models, else one per core."
 IMPORTS = "Import this Python module first, for example one that registers parts. Repeatable."
 
 Device = Annotated[str, Option(help="Device: auto (a GPU if there is one), cpu, cuda, cuda:1 or mps.")]
@@ -122,6 +123,7 @@ Dtype = Annotated[str, Option(help="Dtype: auto, float32, bfloat16 or float16.")
 Quantization = Annotated[
     str | None, Option(help="fp8 (GPUs) or int8 (CPUs): quantise linear layers. Default: as stored.")
 ]
+Threads = Annotated[int | None, counted(maximum=1024, help=THREADS)]
 Chat = Annotated[bool | None, Option(help="Apply the chat template to text. Default: if the model has one.")]
 RecipeName = Annotated[str | None, Option(parser=as_name_or_path, metavar="NAME|PATH", help=RECIPES)]
 Length = Annotated[str | None, Option(help=LENGTHS)]
@@ -194,6 +196,7 @@ class ModelOptions:
     device: Device = "auto"
     dtype: Dtype = "auto"
     quantization: Quantization = None
+    threads: Threads = None
 
     @property
     def name(self) -> str:
@@ -266,7 +269,6 @@ LOCAL, PROCESSES, RAY, OPENAI = "local", "processes", "ray", "openai"
 # The engines that support an option; with any other engine the option is rejected.
 SUPPORTED = {
     "workers": (PROCESSES, RAY, OPENAI),
-    "threads": (PROCESSES, RAY),
     "address": (RAY,),
     "base_url": (OPENAI,),
     "timeout": (PROCESSES, RAY, OPENAI),
@@ -281,7 +283,6 @@ class EngineOptions:
 
     engine: Annotated[str, Option(help=ENGINES)] = LOCAL
     workers: Annotated[int | None, Option(help=WORKERS)] = None
-    threads: Annotated[int | None, Option(help="CPU threads per worker. Default: 1.")] = None
     address: Annotated[str | None, Option(help=ADDRESS)] = None
     base_url: Annotated[
         str | None, Option(help="URL of the server of --engine openai, such as http://host:8000/v1.")
@@ -300,16 +301,21 @@ class EngineOptions:
         if self.engine == OPENAI and not self.base_url:
             raise SettingError("--engine openai needs --base-url, such as --base-url http://127.0.0.1:8000/v1")
 
-    def open(self, source: ModelSource) -> Engine:
-        """Return an engine for the model, which the caller must close; its workers start on first use."""
+    def open(self, source: ModelSource, threads: int | None = None) -> Engine:
+        """Return an engine for the model, which the caller must close; its workers start on first use.
+
+        `threads` is the number of CPU threads of each worker; `cli.errors.choose_threads` sets that of this process.
+        """
         from lastword.engines import LocalEngine, OpenAIEngine, ProcessWorkers, RayWorkers, WorkerPool
 
         if self.engine == PROCESSES:
-            return WorkerPool(ProcessWorkers(source, self.workers, threads=self.threads), task_timeout=self.timeout)
+            return WorkerPool(ProcessWorkers(source, self.workers, threads=threads), task_timeout=self.timeout)
         if self.engine == RAY:
-            actors = RayWorkers(source, self.workers, address=self.address, threads=self.threads)
+            actors = RayWorkers(source, self.workers, address=self.address, threads=threads)
             return WorkerPool(actors, task_timeout=self.timeout)
         if self.engine == OPENAI:
+            if threads is not None:
+                raise SettingError(f"--threads {threads} was given with --engine openai; give it to the server")
             check_no_loading(source, "--engine openai")
             if source.calibration not in (None, "auto"):
                 raise SettingError(
@@ -332,8 +338,8 @@ def given_options(*groups: Any) -> list[str]:
 
 def check_no_loading(source: ModelOptions | ModelSource, owner: str) -> None:
     """Raise SettingError for an option of loading a model, which a server has loaded already."""
-    for name, default in {"device": "auto", "dtype": "auto", "quantization": None}.items():
-        value = getattr(source, name)
+    for name, default in {"device": "auto", "dtype": "auto", "quantization": None, "threads": None}.items():
+        value = getattr(source, name, default)  # a ModelSource has no threads
         if value != default:
             raise SettingError(
                 f"--{name} {value} was given with {owner}, whose server has loaded its model: leave it out, or give it "

@@ -58,6 +58,8 @@ def serve(
         raise SettingError(f"engine {engine!r} cannot serve; use --engine {' or '.join(ENGINES)}")
     if engine != "ray" and (given := options.given_options(replicas)):
         raise SettingError(f"{given[0]} was given, which needs --engine ray; add that, or leave {given[0]} out")
+    if engine == "ray" and model_options.threads is not None:
+        raise SettingError(f"--threads {model_options.threads} was given with --engine ray; use --cpus")
     settings = ServerSettings(**vars(server_options), recipe=None if recipe is None else options.read_recipe(recipe))
     keys = _read_keys(key_file)
     check_exposed(host, keys, without_key)

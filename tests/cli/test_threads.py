@@ -1,4 +1,4 @@
-"""The number of torch threads: 1 for small models, one per core for others, unless the user sets it."""
+"""The number of torch threads: 1 for small models, one per physical core for others, unless the user sets it."""
 
 import os
 
@@ -18,6 +18,10 @@ from lastword.cli import errors
         ({"model": None, "preset": "paper/llada-base"}, "64"),
         ({"models": "toy"}, "64"),  # `lastword bench` measures the machine
         ({"model": "toy", "engine": "ray"}, ""),  # a cluster chooses
+        ({"model": "toy", "engine": "ray", "threads": 3}, ""),
+        ({"model": "my/folder", "threads": 3}, "3"),
+        ({"model": "toy", "engine": "local", "threads": 3}, "3"),
+        ({"model": "my/folder", "engine": "processes", "threads": 3}, "64"),  # the workers have 3
     ],
 )
 def test_the_options_say_how_large_the_model_is(monkeypatch, options, threads):
@@ -45,4 +49,19 @@ def test_the_quota_of_a_container_counts(tmp_path, monkeypatch, quota, cores):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     if quota is not None:
         (tmp_path / "cpu.max").write_text(quota)
-    assert errors.available_cores(tmp_path / "cpu.max") == cores
+    assert errors.available_cores(tmp_path / "cpu.max", tmp_path) == cores
+
+
+def test_the_option_overrides_the_environment(monkeypatch):
+    for variable in errors.THREAD_VARIABLES:
+        monkeypatch.setenv(variable, "7")
+    errors.choose_threads({"model": "toy", "threads": 2})
+    assert [os.environ[variable] for variable in errors.THREAD_VARIABLES] == ["2", "2"]
+
+
+def test_the_two_threads_of_a_core_count_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 5}, raising=False)
+    for cpu, siblings in {0: "0,4", 1: "1,5", 2: "2,6", 5: "1,5"}.items():
+        (tmp_path / f"cpu{cpu}/topology").mkdir(parents=True)
+        (tmp_path / f"cpu{cpu}/topology/thread_siblings_list").write_text(f"{siblings}\n")
+    assert errors.available_cores(tmp_path / "cpu.max", tmp_path) == 3

@@ -139,7 +139,7 @@ def test_wrong_options_are_rejected(options, message):
 @pytest.mark.parametrize("options", [{"workers": 0}, {"threads": 2000}])
 def test_wrong_numbers_are_rejected(options):
     with pytest.raises(LastwordError, match=f"{next(iter(options))} must be a whole number"):
-        EngineOptions("processes", **options).open(ModelSource("toy"))
+        EngineOptions("processes", options.get("workers")).open(ModelSource("toy"), options.get("threads"))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="CPU affinity exists on Linux only")

@@ -42,6 +42,7 @@ GENERAL = {
     "device",
     "dtype",
     "quantization",
+    "threads",
     "calibration",
     "import",
     "debug",
