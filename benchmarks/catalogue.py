@@ -105,6 +105,7 @@ FOLDERS = (
     RecordFolder("float8.json", "[fp8](float8.md)", _paired, "prompts", "CPU"),
     RecordFolder("probe-cache.json", "[probe cache](probe-cache.md)", _paired, "prompts", "CPU"),
     RecordFolder("bench", "[forward passes](passes.md), [seconds](seconds.md)", _run, "lines"),
+    RecordFolder("cpu-passes.json", "[forward passes](passes.md#on-a-cpu)", _run, "arms"),
     RecordFolder("serving", "[server](serving.md)", _run, "arms"),
     RecordFolder("hostile.json", "[server](serving.md#hostile-clients)", _run, "kinds of clients"),
     RecordFolder("scaling", "[workers](scaling.md)", _runs, "runs"),
