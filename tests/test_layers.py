@@ -31,7 +31,7 @@ ALLOWED = {"models.storage"}
 # Heavy extras are imported only where they are needed, inside the function that needs them.
 EXTRAS = {
     "matplotlib", "reasoning_gym", "transformers", "lm_eval", "datasets", "evaluate", "ray", "fastapi",
-    "triton", "uvicorn", "prometheus_client", "starlette", "sse_starlette", "pyarrow",
+    "gguf", "triton", "uvicorn", "prometheus_client", "starlette", "sse_starlette", "pyarrow",
 }  # fmt: skip
 
 # These need the extra `serve` or `ray` to be imported. Other modules import them inside of a function.

@@ -85,7 +85,7 @@ def check_replaceable(path: Path, kind: str, read: Callable[[Path], Any]) -> Non
             ) from error
 
 
-MODELS = "Checkpoint folder, hub name or embedded model (see lastword models)."
+MODELS = "Checkpoint folder, .gguf file, hub name or embedded model (see lastword models)."
 DEFAULTS = f"Default: {DEFAULT_MODEL}, or {CHAT_MODEL} for chat and serve."
 RECIPES = "Recipe: careful (default), fast, paper, fixed, or a JSON file. Other options override its parts."
 LENGTHS = (

@@ -28,6 +28,8 @@ class Document(BaseModel):
 
     model_config = IGNORE_EXTRA
     architecture: ClassVar[str] = "loader"  # named in messages about unsupported switches
+    remedy: ClassVar[str] = "use the configuration published with the weights"
+    alternative: ClassVar[str] = "wrap the authors' model with lastword.Adapter instead"  # to unsupported switches
 
     @model_validator(mode="before")
     @classmethod
@@ -55,16 +57,12 @@ class Document(BaseModel):
     @classmethod
     def _describe(cls, error: ValidationError) -> str:
         field, first = first_error(error.errors(include_url=False))
-        published = "use the configuration published with the weights"
         if first["type"] == "missing":
-            return f"lacks the field {field}, which is needed; {published}"
+            return f"lacks the field {field}, which is needed; {cls.remedy}"
         value = f"has {field}={short_repr(first['input'])}"
         if first["type"] == "literal_error":
-            return (
-                f"{value}; our {cls.architecture} is built for {first['ctx']['expected']}: "
-                "wrap the authors' model with lastword.Adapter instead"
-            )
-        return f"{value}; {first['msg'].replace('Input should', 'it should')}: {published}"
+            return f"{value}; our {cls.architecture} is built for {first['ctx']['expected']}: {cls.alternative}"
+        return f"{value}; {first['msg'].replace('Input should', 'it should')}: {cls.remedy}"
 
 
 class SpecialIds(Document):

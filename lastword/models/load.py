@@ -20,6 +20,7 @@ from lastword.io.files import user_path
 from lastword.models.architectures import ARCHITECTURES, Architecture, ModelConfig
 from lastword.models.base import DEFAULT_MAX_NEW_TOKENS, check_device
 from lastword.models.config import GenerationConfig, SpecialIds, is_plain_file, read_json
+from lastword.models.gguf import GGUFFile
 from lastword.models.layers import TransformerConfig
 from lastword.models.native import NativeModel
 from lastword.models.quantize import QUANTIZATIONS, quantize
@@ -50,12 +51,12 @@ def load(
 ) -> NativeModel | Toy:
     """Load a LLaDA or Dream checkpoint, an embedded model, or the `toy` model.
 
-    `name` is an embedded model such as `tiny-llada-base`, a folder in the authors' Hugging Face format, or a hub name
-    such as `GSAI-ML/LLaDA-8B-Instruct`, which huggingface_hub fetches or finds in its cache; `revision` is a branch,
-    tag or commit there. `device="auto"` selects a GPU if there is one. `dtype="auto"` keeps the stored dtype on a GPU.
-    On a CPU it selects bfloat16 if the checkpoint is stored in bfloat16, has at least 100M parameters, is not
-    quantised to int8, and the CPU multiplies in bfloat16; otherwise float32. If a folder has no tokenizer, prompts
-    must be given as token ids.
+    `name` is an embedded model such as `tiny-llada-base`, a folder in the authors' Hugging Face format, a GGUF file, or
+    a hub name such as `GSAI-ML/LLaDA-8B-Instruct`, which huggingface_hub fetches or finds in its cache; `revision` is a
+    branch, tag or commit there. `device="auto"` selects a GPU if there is one. `dtype="auto"` keeps the stored dtype on
+    a GPU. On a CPU it selects bfloat16 if the checkpoint is stored in bfloat16, has at least 100M parameters, is not
+    quantised to int8, and the CPU multiplies in bfloat16; otherwise float32. If there is no tokenizer, prompts must be
+    given as token ids.
 
     `turn_ends` are further ids that end an answer; "auto" uses those of the config and the tokenizer. `calibration` is
     a file written by `lastword calibrate`; "auto" uses lengths.json in the folder if it exists, None uses no file.
@@ -147,9 +148,11 @@ def _load_folder(
     turn_ends: tuple[int, ...] | None,
     quantization: str | None,
 ) -> NativeModel:
-    architecture, config, transformer = read_config(folder)
-    generation = GenerationConfig.of_folder(folder)
-    tokenizer, vocab_size = Tokenizer.from_folder(folder), transformer.vocab_size
+    file = GGUFFile(folder) if folder.is_file() else None
+    architecture, config, transformer = file.model_config if file else read_config(folder)
+    generation = GenerationConfig() if file else GenerationConfig.of_folder(folder)
+    tokenizer = file.tokenizer() if file else Tokenizer.from_folder(folder)
+    vocab_size = transformer.vocab_size
     if tokenizer and tokenizer.size > vocab_size:
         raise CheckpointError(
             f"the tokenizer in {folder} has {tokenizer.size} ids and config.json a vocabulary of "
@@ -160,7 +163,7 @@ def _load_folder(
     if turn_ends is not None:
         ids = replace(ids, turn_ends=turn_ends)
     # This compares tensor names before the model is built, so a wrong number of layers is rejected early.
-    weights = CheckpointWeights(folder, architecture, transformer)
+    weights = file or CheckpointWeights(folder, architecture, transformer)
     if dtype is None:
         dtype = weights.dtype if device.type != "cpu" else _cpu_dtype(weights.dtype, transformer, quantization)
     with torch.device("meta"):
@@ -202,22 +205,23 @@ def _check_toy(**settings: object) -> None:
 
 
 def _find_folder(name: str | Path, revision: str | None) -> Path:
-    """Return the local folder of a model; a model with a hub name is downloaded unless it is in the cache."""
+    """Return the folder or GGUF file of a model; a model with a hub name is downloaded unless it is in the cache."""
     text, folder = str(name), user_path(name)
-    is_folder = bool(text) and os.path.isdir(folder)
-    if is_folder or text in EMBEDDED:
+    is_gguf = text.endswith(".gguf")
+    is_local = (bool(text) and os.path.isdir(folder)) or (is_gguf and os.path.isfile(folder))
+    if is_local or text in EMBEDDED:
         if revision is not None:
             raise SettingError(
                 f"load({short_repr(text)}, revision={short_repr(revision)}) was given; only hub names have "
-                "revisions, and this is a local folder: leave revision out"
+                "revisions, and this is a local model: leave revision out"
             )
-        return folder if is_folder else EMBEDDED_FOLDER / text
-    if text.count("/") != 1 or text.startswith((".", "/", "~")):  # not a hub name
+        return folder if is_local else EMBEDDED_FOLDER / text
+    if text.count("/") != 1 or text.startswith((".", "/", "~")) or is_gguf:  # not a hub name
         near = difflib.get_close_matches(text, BUILT_IN, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else f" ({', '.join(BUILT_IN)})"
         raise CheckpointError(
-            f"there is no folder {short_repr(text)}, and it is neither a hub name (organisation/model) nor a "
-            f"built-in name{hint}; `lastword models` lists known models"
+            f"there is no {'file' if is_gguf else 'folder'} {short_repr(text)}, and it is neither a hub name "
+            f"(organisation/model) nor a built-in name{hint}; `lastword models` lists known models"
         )
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError

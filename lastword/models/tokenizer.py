@@ -34,7 +34,7 @@ _TOKEN_KEYS = {"content", "special", "lstrip", "rstrip", "normalized", "single_w
 
 # Qwen2 splits text into these pieces before BPE merges: contractions; letters, with at most one preceding sign; single
 # digits; punctuation with the newlines after it; newlines; spaces, except the one before a word.
-_QWEN2_PIECES = (
+QWEN2_PIECES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -185,7 +185,7 @@ class Tokenizer:
                 expected = "a mapping of role and content to text; give {'role': ..., 'content': ...}"
                 raise PromptError(f"message {index} is {message!r:.80}, not {expected}")
         try:
-            template = _compile_template(self.chat_template)
+            template = compile_template(self.chat_template)
             with _limit_lines(MAX_TEMPLATE_LINES):
                 text = template.render(
                     messages=[dict(message) for message in messages],
@@ -222,13 +222,19 @@ def _read_core(folder: Path, present: Sequence[str]) -> tokenizers.Tokenizer:
         raise ValueError(f"it needs {_TOKENIZER}, or {_VOCAB} and {_MERGES}")
     read_json_object(folder / _VOCAB)  # raises for a file that is too large; the Rust library does not
     read_bytes(folder / _MERGES)
-    core = tokenizers.Tokenizer(models.BPE.from_file(str(folder / _VOCAB), str(folder / _MERGES)))
+    core = byte_level(models.BPE.from_file(str(folder / _VOCAB), str(folder / _MERGES)), QWEN2_PIECES)
+    core.normalizer = normalizers.NFC()
+    return core
+
+
+def byte_level(bpe: models.BPE, pieces: str) -> tokenizers.Tokenizer:
+    """Return a byte-level tokenizer that splits text into `pieces`; ValueError if a single-byte token is missing."""
+    core = tokenizers.Tokenizer(bpe)
     missing = set(pre_tokenizers.ByteLevel.alphabet()) - core.get_vocab().keys()
     if missing:  # the Rust library would drop such bytes silently
-        raise ValueError(f"{_VOCAB} lacks {len(missing)} of the 256 single-byte tokens")
-    split = pre_tokenizers.Split(Regex(_QWEN2_PIECES), behavior="isolated")
+        raise ValueError(f"the vocabulary lacks {len(missing)} of the 256 single-byte tokens")
+    split = pre_tokenizers.Split(Regex(pieces), behavior="isolated")
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    core.normalizer = normalizers.NFC()
     core.pre_tokenizer = pre_tokenizers.Sequence([split, to_bytes])
     core.decoder = decoders.ByteLevel()
     return core
@@ -278,7 +284,7 @@ def _chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
         template = read_bytes(folder / _TEMPLATE).decode()
     elif isinstance(template, list):
         template = {entry["name"]: entry["template"] for entry in template}.get("default")
-    _compile_template(template or "")  # raise for a broken template now, not in a chat
+    compile_template(template or "")  # raise for a broken template now, not in a chat
     return template
 
 
@@ -313,7 +319,8 @@ _JINJA = _TemplateEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[
 
 
 @lru_cache(maxsize=8)  # not stored in the tokenizer, because compiled templates cannot be pickled
-def _compile_template(text: str) -> jinja2.Template:
+def compile_template(text: str) -> jinja2.Template:
+    """Return a compiled chat template; raise an exception of jinja2 or ValueError if it is broken or too long."""
     if len(text) > MAX_TEMPLATE_LENGTH:
         raise ValueError(f"the chat template has {len(text)} characters; at most {MAX_TEMPLATE_LENGTH} are read")
     return _JINJA.from_string(text)
