@@ -27,7 +27,7 @@ from lastword.models.architectures import ARCHITECTURES, Architecture, ModelConf
 from lastword.models.config import Document, EndIds, TokenId
 from lastword.models.layers import TransformerConfig
 from lastword.models.tokenizer import QWEN2_PIECES, Tokenizer, byte_level, compile_template
-from lastword.models.weights import EMBEDDING, HEAD
+from lastword.models.weights import EMBEDDING, HEAD, set_parameter
 from lastword.validation import short_repr
 
 MAX_HEADER_BYTES = 24 * 2**20  # published headers have about 6 MB, most of it vocabulary
@@ -254,9 +254,9 @@ class GGUFFile:
         shapes = {name: parameter.shape for name, parameter in module.named_parameters()}  # excludes a tied head
         for name, tensor in self.tensors(shapes, device, dtype):
             owner, _, leaf = name.rpartition(".")
-            module.get_submodule(owner).register_parameter(leaf, nn.Parameter(tensor, requires_grad=False))
+            set_parameter(module.get_submodule(owner), leaf, tensor)
         if self._config.tied_head:
-            module.get_submodule("head").register_parameter("weight", module.get_parameter(EMBEDDING))
+            set_parameter(module.get_submodule("head"), "weight", module.get_parameter(EMBEDDING))
         module.requires_grad_(False)
 
     def tensors(self, shapes: Shapes, device: torch.device, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:

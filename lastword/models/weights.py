@@ -107,11 +107,11 @@ class CheckpointWeights:
             layer = module.get_submodule(owner)
             with _open(path, device) as file:
                 tensor = _read_tensor(file, name, path, getattr(layer, leaf).shape, dtype)
-                _set(layer, leaf, tensor)
+                set_parameter(layer, leaf, tensor)
                 if ours == EMBEDDING and is_tied:
                     if self._head in self._files:
                         _check_tied(tensor, self._files[self._head], self._head)
-                    _set(module.get_submodule("head"), leaf, getattr(layer, leaf))
+                    set_parameter(module.get_submodule("head"), leaf, getattr(layer, leaf))
         module.requires_grad_(False)
 
 
@@ -150,7 +150,7 @@ def _tensors(model: Any) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in tensors.items() if tensor.layout == torch.strided}
 
 
-def _set(layer: nn.Module, name: str, tensor: torch.Tensor) -> None:
+def set_parameter(layer: nn.Module, name: str, tensor: torch.Tensor) -> None:
     """Set a parameter of a layer, which quantizes it if its weights are in int8."""
     if isinstance(layer, Int8Linear) and name == "weight":
         layer.set_weight(tensor)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
 import subprocess
 import sys
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings, strategies
+from safetensors.torch import load_file, save_file
 
 import lastword
 from lastword.errors import CheckpointError, ExtraError, PromptError, SettingError
@@ -88,6 +91,26 @@ def test_a_file_of_mixed_types_loads(name, folders, originals, tmp_path):
     assert not any(parameter.requires_grad for parameter in model.parameters())
     expected, logits = originals[name](canvas(model)), model(canvas(model)).float()
     assert (logits - expected).norm() <= 0.3 * expected.norm()
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_int8_weights_are_those_of_the_folder(name, tied, folders, tmp_path):
+    """The types of a file are converted before the weights are quantised to int8."""
+    folder = tmp_path / "folder"
+    shutil.copytree(folders[name], folder)
+    content = content_of(folder)
+    if tied:
+        del content.tensors["output.weight"]
+        config = json.loads((folder / "config.json").read_text())
+        config |= {"weight_tying": True, "tie_word_embeddings": True}
+        (folder / "config.json").write_text(json.dumps(config))
+        weights = load_file(folder / "model.safetensors")
+        (head,) = weights.keys() & {"lm_head.weight", "model.transformer.ff_out.weight"}
+        del weights[head]
+        save_file(weights, folder / "model.safetensors")
+    original, model = load(folder, quantization="int8"), load(content.write(tmp_path / "m.gguf"), quantization="int8")
+    assert torch.equal(original(canvas(original)), model(canvas(model)))
 
 
 @pytest.mark.parametrize("recipe", ["careful", "fast"])
