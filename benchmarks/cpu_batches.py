@@ -72,14 +72,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu_batches")
     parser.add_argument("--prompts", type=int, nargs="+", default=[16, 200])
     parser.add_argument("--recipes", nargs="+", choices=[*RECIPES], default=[*RECIPES])
+    parser.add_argument("--quantizations", nargs="+", choices=["none", "int8"], default=["none", "int8"])
     parser.add_argument("--out", type=Path, default=RECORD)
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    lines, model = [], lastword.load(MODEL, device="cpu", dtype=torch.float32)
-    for count in options.prompts:
-        for name in options.recipes:
-            lines.append(measure(model, name, prompts_of(count)))
-            print(lines[-1], flush=True)
+    lines = []
+    for quantization in options.quantizations:
+        quantized = None if quantization == "none" else quantization
+        model = lastword.load(MODEL, device="cpu", dtype=torch.float32, quantization=quantized)
+        for count in options.prompts:
+            for name in options.recipes:
+                lines.append(measure(model, name, prompts_of(count)))
+                print(lines[-1], flush=True)
     write(options.out, json.dumps({"model": MODEL, **environment(model), "lines": lines}, indent=1) + "\n")
 
 

@@ -7,7 +7,7 @@ from benchmarks import cpu_batches
 
 def test_a_batch_answers_as_its_prompts_alone(tmp_path):
     path = tmp_path / "record.json"
-    cpu_batches.main(["--prompts", "2", "--recipes", "fast, dual cache", "--out", str(path)])
+    cpu_batches.main(["--prompts", "2", "--recipes", "fast, dual cache", "--quantizations", "none", "--out", str(path)])
     (line,) = json.loads(path.read_text())["lines"]
     assert line["equal"] == line["prompts"] == 2
     assert min(line["batch"], line["alone"]) > 0
