@@ -138,10 +138,12 @@ class FusedLinear:
         if self.float8:
             self.late_bias = self.bias  # added by the next kernel, after the scales
 
-    def __call__(self, x: Tensor | Float8Rows) -> Tensor | UnscaledProduct:  # [N, I] -> [N, O]
+    def __call__(self, x: Tensor | Float8Rows) -> Any:  # [N, I] -> [N, O]
+        """Return the outputs side by side, an `UnscaledProduct` in fp8, or a list of the outputs of int8 layers."""
         if self.int8:
             shared = share_input(x, self.int8[0])  # type: ignore[arg-type]
-            return torch.cat([linear(shared) for linear in self.int8], -1)
+            outputs = [linear(shared) for linear in self.int8]
+            return outputs if len(outputs) > 1 else outputs[0]
         if self.scale is None:
             return F.linear(x, self.weight, self.bias)  # type: ignore[arg-type]
         x = quantize_rows(x) if isinstance(x, Tensor) else x

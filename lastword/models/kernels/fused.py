@@ -94,8 +94,13 @@ def _add_rms_norm(
         tl.store(normed + at, (norm / unit).to(tl.float8e4nv), mask=inside)
 
 
-def silu_mul(gate_up: Tensor | UnscaledProduct, dtype: torch.dtype) -> Tensor | Float8Rows:  # [N, 2M] -> [N, M]
+def silu_mul(
+    gate_up: Tensor | UnscaledProduct | list[Tensor],  # [N, 2M], or gate and up [N, M] in a list
+    dtype: torch.dtype,
+) -> Tensor | Float8Rows:  # [N, M]
     """Return silu(gate) * up in `dtype`, maybe in the memory of the gate; in fp8 for an `UnscaledProduct`."""
+    if isinstance(gate_up, list):
+        return F.silu(gate_up[0]).mul_(gate_up[1])
     values, row_scale, column_scale = split_scales(gate_up)
     if not uses_triton(values):
         gate, up = apply_scales(gate_up, dtype).chunk(2, -1)
@@ -153,7 +158,7 @@ def _silu_mul(
 
 
 def rotate_and_store(
-    qkv: Tensor | UnscaledProduct,  # [N, (H + 2K) * D] queries, keys and values side by side
+    qkv: Tensor | UnscaledProduct | list[Tensor],  # [N, (H + 2K) * D] queries, keys and values side by side, or a list
     cos: Tensor,  # [N, D/2], in the dtype the rotation is computed in
     sin: Tensor,
     slots: Tensor,  # [N] index of each column in `keys` and `values`
@@ -166,15 +171,16 @@ def rotate_and_store(
 
     The dtype of `cos` is float32 for LLaDA and the model's dtype for Dream; every operation is rounded to it.
     """
-    packed, row_scale, column_scale = split_scales(qkv)
     kv_heads, width = keys.shape[1:]
-    if not uses_triton(packed) or not uses_triton(keys):
-        packed = apply_scales(qkv, keys.dtype)
-        packed = packed if bias is None else packed + bias
-        packed = packed.view(-1, heads + 2 * kv_heads, width)
-        query, key, value = torch.split(packed, [heads, kv_heads, kv_heads], 1)
+    if isinstance(qkv, list) or not uses_triton(split_scales(qkv)[0]) or not uses_triton(keys):
+        if not isinstance(qkv, list):
+            side_by_side = apply_scales(qkv, keys.dtype)
+            side_by_side = side_by_side if bias is None else side_by_side + bias
+            qkv = list(torch.split(side_by_side, [heads * width, kv_heads * width, kv_heads * width], -1))
+        query, key, value = (part.view(len(part), -1, width) for part in qkv)
         keys[slots], values[slots] = rotate(key, cos[:, None], sin[:, None]), value
         return rotate(query, cos[:, None], sin[:, None])
+    packed, row_scale, column_scale = split_scales(qkv)
     query = keys.new_empty(len(packed), heads, width)
     group = min(MAX_HEADS, heads & -heads, kv_heads & -kv_heads)
     grid, half = (len(packed), (heads + 2 * kv_heads) // group), power_of_two(width // 2)
