@@ -106,7 +106,9 @@ class CheckpointWeights:
             path, (owner, _, leaf) = self._files[name], ours.rpartition(".")
             layer = module.get_submodule(owner)
             with _open(path, device) as file:
-                tensor = _read_tensor(file, name, path, getattr(layer, leaf).shape, dtype)
+                is_int8 = isinstance(layer, Int8Linear) and leaf == "weight"  # quantized from the stored dtype
+                target = _dtype_of(file, name, path) if is_int8 else dtype
+                tensor = _read_tensor(file, name, path, getattr(layer, leaf).shape, target)
                 set_parameter(layer, leaf, tensor)
                 if ours == EMBEDDING and is_tied:
                     if self._head in self._files:
