@@ -61,8 +61,8 @@ def load(
     `turn_ends` are further ids that end an answer; "auto" uses those of the config and the tokenizer. `calibration` is
     a file written by `lastword calibrate`; "auto" uses lengths.json in the folder if it exists, None uses no file.
     `quantization="fp8"` quantises the linear layers, which halves their memory and is faster on GPUs that multiply in
-    fp8. "int8" quantises linear layers and output head for a CPU. A calibration measured without quantisation does not
-    apply to a quantised model.
+    fp8. "int8" quantises linear layers and output head for a CPU; inputs have 7 bits instead of 8 on one without VNNI
+    instructions. A calibration measured without quantisation does not apply to a quantised model.
     """
     check_type("load", "name", name, (str, Path), "the name or folder of a model")
     if not (isinstance(turn_ends, str) and turn_ends == "auto"):
