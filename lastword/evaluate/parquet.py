@@ -12,7 +12,7 @@ from typing import Any
 
 from lastword.errors import LastwordError, SettingError
 from lastword.evaluate.records import Answer, Drift, Fields, Record, RecordedCost, make_record
-from lastword.io.files import check_target, write
+from lastword.io.files import check_folder, check_target, write
 from lastword.io.prompts import import_pyarrow
 from lastword.recipe.recipe import Recipe
 
@@ -30,6 +30,7 @@ def write_parquet(records: Sequence[Record], path: Path) -> None:
     if path.suffix != SUFFIX:
         raise SettingError(f"{path} does not end in {SUFFIX}; give a file name that does")
     pyarrow = import_pyarrow()
+    check_folder(path.parent)
     check_target(path)
     content = BytesIO()
     try:

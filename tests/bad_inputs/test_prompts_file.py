@@ -27,7 +27,7 @@ ROWS = [
     ("a NUL", "p.txt", b"a\n\nb\0c", {}, "line 3 of p.txt: it contains a NUL byte; is it a text file?"),
     ("gzip", "p.jsonl", b"\x1f\x8b\x08\0\0", {}, "line 1 of p.jsonl: it is not UTF-8"),
     ("a family of plain lines", "p.txt", b"a", {"family_field": "f"}, "families need a .jsonl file"),
-    ("a JSON document", "p.json", b'["a", "b"]', {}, "ends in .json; give a .jsonl file"),
+    ("a JSON document", "p.json", b'["a", "b"]', {}, "ends in .json; give .jsonl"),
     ("capitals", "P.JSONL", b'{"text": "a"}', {}, "line 1 of P.JSONL: it has no field prompt"),
     ("cut", "p.jsonl", b'{"prompt": "a"}\n{"pro', {}, "line 2 of p.jsonl: it is not JSON"),
     ("two a line", "p.jsonl", b'{"prompt": "a"} {"prompt": "b"}', {}, "line 1 of p.jsonl: it is not JSON"),

@@ -83,7 +83,7 @@ def test_an_interrupted_run_closes_the_engine_and_says_how_to_resume(batch, monk
         def close(self):
             closed.append(True)
 
-    monkeypatch.setattr(EngineOptions, "open", lambda options, source: Broken(toy))
+    monkeypatch.setattr(EngineOptions, "open", lambda options, source, threads: Broken(toy))
     code, _, err = batch("p.jsonl", "--out", "a.jsonl", *TOY)
     assert code == 130
     assert err.startswith("lastword: interrupted; ")
@@ -115,7 +115,7 @@ def test_sigterm_has_the_effect_of_ctrl_c(batch, monkeypatch, toy):
         def generate(self, requests, recipe, *, max_batch_size):
             signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr(EngineOptions, "open", lambda options, source: Waiting(toy))
+    monkeypatch.setattr(EngineOptions, "open", lambda options, source, threads: Waiting(toy))
     before = signal.getsignal(signal.SIGTERM)
     try:
         code, _, err = batch("p.jsonl", "--out", "a.jsonl", *TOY)
