@@ -50,8 +50,7 @@ from benchmarks.probe_cache import PROBE_CACHE
 from benchmarks.scale import table as scale_tables
 from benchmarks.serving import order
 from benchmarks.serving.figures import (
-    DEADLINES,
-    LENGTH_CLIENTS,
+    OTHER_TABLES,
     page_table as serving_table,
     page_tables as serving_tables,
     read as read_serving,
@@ -342,7 +341,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ray-streams": ray_streams.table,
     "serving-order": partial(order.table, order.PAGE_OVERTAKING),
     "serving-deadlines-simulated": order.deadline_table,
-    **{f"serving-{name}": partial(serving_record, name) for name in (DEADLINES, LENGTH_CLIENTS)},
+    **{f"serving-{name}": partial(serving_record, name) for name in OTHER_TABLES},
     "serving": lambda: serving_tables(SERVING),
     "hostile": lambda: hostile.table(hostile.read(HOSTILE)),
     "records": catalogue.records,

@@ -16,9 +16,9 @@ from lastword.errors import SettingError
 from lastword.io.schema import Count, Share, Text, read_json_object, validate
 
 DEADLINES = "deadlines"  # the record of arms with a timeout
+DEADLINES_EMBEDDED = "deadlines-embedded"  # the same with an embedded model and the default limits
 LENGTH_CLIENTS = "lengths"  # the record of `python -m benchmarks.serving.lengths`
-# Records whose forward passes and tokens are wrong: the replay of a CUDA graph counted as one forward pass.
-MISCOUNTED = ("llada-8b-h200",)
+OTHER_TABLES = (DEADLINES, DEADLINES_EMBEDDED, LENGTH_CLIENTS)  # records that have a table of their own
 
 
 def _renamed(new: str, old: str) -> Any:
@@ -180,7 +180,7 @@ def _base(record: Record) -> Line:
 
 
 def _latencies(line: Line) -> str:
-    seconds = (line.mean, line.p50, line.p95, line.p99, line.first_p50)
+    seconds = (line.mean, line.p50, line.p95, line.first_p50)
     return " | ".join([*(f"{value:.3g}" for value in seconds), f"{line.tokens_per_second:,.0f}"])
 
 
@@ -189,23 +189,22 @@ def page_table(name: str, record: Record) -> str:
     settings, timeout = record.settings, record.settings.get("timeout")
     batch_size = settings.get("batch_size", settings.get("slots"))  # older records have `slots`
     load = f"recipes {settings['mix']}" if "mix" in settings else "replayed lengths"
-    counted = name not in MISCOUNTED
     columns: list[tuple[str, Callable[[Line], float | None]]] = []
     if timeout is not None:
         load += f", a timeout of {timeout:g} seconds"
         columns += [("maximum", lambda line: line.maximum), ("expired", lambda line: line.expired)]
     if name == LENGTH_CLIENTS:
         columns += [("maximum", lambda line: line.maximum), ("probes/s", lambda line: line.probes_per_second)]
-    elif counted:
+    else:
         columns += [("forward passes", lambda line: line.forward_passes)]
         columns += [("tokens computed", lambda line: line.tokens_computed)]
     rows = [
         f"**{record.model}**, {record.hardware}, {record.dtype}: {settings['requests']} requests from "
         f"{settings['clients']} clients in a closed loop, batches of {batch_size}, {load}.",
         "",
-        "| arm | mean, s | p50 | p95 | p99 | first text, p50 | useful tokens/s |"
+        "| arm | mean, s | p50 | p95 | first text, p50 | useful tokens/s |"
         + "".join(f" {title} |" for title, _ in columns),
-        "|---|" + "---:|" * (6 + len(columns)),
+        "|---|" + "---:|" * (5 + len(columns)),
     ]
     for line in record.lines:
         values = [value(line) for _, value in columns]
@@ -216,5 +215,5 @@ def page_table(name: str, record: Record) -> str:
 
 def page_tables(folder: Path) -> str:
     """Return the tables of all kept runs."""
-    paths = [path for path in sorted(folder.glob("*.json")) if path.stem not in (DEADLINES, LENGTH_CLIENTS)]
+    paths = [path for path in sorted(folder.glob("*.json")) if path.stem not in OTHER_TABLES]
     return "\n\n".join(page_table(path.stem, read(path)) for path in paths)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ from lastword.models.packed import PackedNetwork, Packing
 from lastword.models.quantize import is_float8
 from lastword.models.storage import RowKVStorage, RowStorage
 from lastword.models.tokenizer import Tokenizer
+
+MAX_COLUMNS_CPU = 2048  # of several rows computed at once; more do not fit into the cache of a core
 
 
 class NativeModel(nn.Module):
@@ -82,11 +85,20 @@ class NativeModel(nn.Module):
         if self.architecture.shifted_logits:
             source, columns = _columns_before(tokens, read, valid, stale, storage)
         if self.is_packed and (storage is None or isinstance(storage, RowKVStorage)):
+            packed = PackedNetwork.of(self.network)
             if capacity is not None and valid is not None:
                 packing = Packing.with_capacity(tokens, source, valid, capacity)
-            else:
-                packing = Packing.from_columns(tokens, source, valid, columns, storage)
-            return PackedNetwork.of(self.network).hidden(packing, storage)[packing.read]
+                return packed.hidden(packing, storage)[packing.read]
+            width = (tokens if columns is None else columns).shape[1]
+            size = max(1, len(tokens) if tokens.is_cuda else MAX_COLUMNS_CPU // width)
+            outputs = []
+            for first in range(0, len(tokens), size):
+                rows = slice(first, first + size)
+                inside, stale_part = (None if mask is None else mask[rows] for mask in (valid, columns))
+                part = None if storage is None else replace(storage, rows=storage.rows[rows])
+                packing = Packing.from_columns(tokens[rows], source[rows], inside, stale_part, part)
+                outputs.append(packed.hidden(packing, part)[packing.read])
+            return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
         hidden = self.network.hidden(tokens, valid, columns, storage)
         return at_columns(hidden, source if columns is None else locate(columns, source))
 

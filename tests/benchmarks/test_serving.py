@@ -7,7 +7,16 @@ import pytest
 
 import lastword
 from benchmarks.serving import __main__ as serving, lengths, order, paused
-from benchmarks.serving.figures import Correlation, page_table, page_tables, percentile, r_squared, read, table
+from benchmarks.serving.figures import (
+    OTHER_TABLES,
+    Correlation,
+    page_table,
+    page_tables,
+    percentile,
+    r_squared,
+    read,
+    table,
+)
 from benchmarks.serving.load import arm_of, make_requests, requests_of
 from benchmarks.serving.run import Arrivals, over_http
 from benchmarks.serving.served import ROOT, served
@@ -130,22 +139,19 @@ def test_lengths_are_replayed_for_random_weights():
 
 
 def test_the_page_shows_the_latencies_of_every_kept_arm():
-    """Forward passes and tokens of one record were counted wrongly, so its tables do not show them."""
     parts = page_tables(RECORDS).split("\n\n")  # pairs of a sentence and a table
-    paths = [path for path in sorted(RECORDS.glob("*.json")) if path.stem not in ("deadlines", "lengths")]
+    paths = [path for path in sorted(RECORDS.glob("*.json")) if path.stem not in OTHER_TABLES]
     assert len(parts) == 2 * len(paths)
     for path, sentence, text in zip(paths, parts[::2], parts[1::2], strict=True):
         record = read(path)
         assert f"**{record.model}**, {record.hardware}, {record.dtype}:" in sentence
         assert f" {record.settings['requests']} requests from {record.settings['clients']} clients" in sentence
         head, _, *rows = text.splitlines()
-        is_counted = path.stem != "llada-8b-h200"
-        assert ("tokens computed" in head) == is_counted
+        assert "tokens computed" in head
         for line, row in zip(record.lines, rows, strict=True):
-            seconds = (line.mean, line.p50, line.p95, line.p99, line.first_p50)
+            seconds = (line.mean, line.p50, line.p95, line.first_p50)
             cells = [line.arm, *(f"{value:.3g}" for value in seconds), f"{line.tokens_per_second:,.0f}"]
-            if is_counted:
-                cells += [f"{line.forward_passes:,}", f"{line.tokens_computed:,.0f}"]
+            cells += [f"{line.forward_passes:,}", f"{line.tokens_computed:,.0f}"]
             assert row == f"| {' | '.join(cells)} |"
 
 

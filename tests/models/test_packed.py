@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import lastword
 from lastword import decode
 from lastword.canvas.columns import column_indices
+from lastword.models import native
 from lastword.models.kernels import fused
 from lastword.models.kernels.attention import attend_one_row
 from lastword.models.packed import PackedNetwork, Packing
@@ -360,3 +361,23 @@ def test_a_pass_computes_neither_padding_nor_logits_that_are_not_read(golden, mo
     *_, last = steps = list(decode(model, [[5], [5, 6, 7, 8, 9]], recipe))
     assert computed["columns"] == last.cost.tokens_computed.sum()
     assert computed["logits"] == sum(step.prediction.columns.read.sum() for step in steps) == 4 + 3 + 2 + 1 + 8 * 9 / 2
+
+
+def test_many_rows_are_computed_in_parts(golden, monkeypatch):
+    model = lastword.load(golden / "dream-tiny", device="cpu", dtype="float32")
+    recipe = lastword.Recipe(length=Horizons((4, 8, 6)), cache=lastword.DualCache(), block=4)
+    prompts = [[5], [5, 6, 7, 8, 9], [5, 6]]
+    whole = list(decode(model, prompts, recipe))
+    calls = Counter()
+    hidden = PackedNetwork.hidden
+    monkeypatch.setattr(
+        PackedNetwork, "hidden", lambda self, packing, *rest: (
+            calls.update(rows=len(packing.read), passes=1) or hidden(self, packing, *rest)
+        ),
+    )  # fmt: skip
+    monkeypatch.setattr(native, "MAX_COLUMNS_CPU", 16)
+    parts = list(decode(model, prompts, recipe))
+    assert calls["rows"] < 2 * calls["passes"]
+    for one, other in zip(whole, parts, strict=True):
+        assert torch.equal(one.canvas.tokens, other.canvas.tokens)
+        torch.testing.assert_close(one.prediction.logits, other.prediction.logits, atol=1e-5, rtol=0)
