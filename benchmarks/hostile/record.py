@@ -12,8 +12,8 @@ from lastword.errors import SettingError
 from lastword.io.schema import Count, Text, read_json_object, validate
 
 HEAD = (
-    "| hostile clients | connections | open | `/health`: before, during (longest), after | "
-    "short answer: before, during (longest), after | memory, MB | left over |\n|---|" + "---:|" * 6
+    "| hostile clients | connections | `/health`: before, during (longest), after | "
+    "short answer: before, during (longest), after | memory, MB | left over |\n|---|" + "---:|" * 5
 )
 
 
@@ -82,7 +82,7 @@ def table(record: HostileRecord) -> str:
         memory = f"{line.memory_before:,.0f}, {line.memory_during:,.0f}, {line.memory_after:,.0f}"
         left = f"{line.files_left} files, {line.answers_left} answers"
         cells = [
-            KINDS[line.kind].description, f"{line.connections:,}", f"{line.open:,}", line.health.cell(),
+            KINDS[line.kind].description, f"{line.connections:,}", line.health.cell(),
             line.answer.cell(), memory, left if line.files_left or line.answers_left else "nothing",
         ]  # fmt: skip
         rows.append(f"| {' | '.join(cells)} |")
