@@ -8,7 +8,7 @@ from bisect import bisect_left, insort
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import islice
 from time import monotonic
@@ -60,6 +60,10 @@ class WorkerTask:
     recipe: Recipe
     max_batch_size: int
     numbers: Sequence[int] = ()  # of the requests in a queue
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields only: the pool adds cached properties while a thread pickles the task for its worker."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def work(self) -> tuple[float, float]:

@@ -1,6 +1,7 @@
 """A worker that hangs is ended and restarted after a deadline, and a request that hangs three workers fails alone."""
 
 import os
+import pickle
 import signal
 import time
 from dataclasses import dataclass
@@ -196,3 +197,13 @@ def test_a_process_that_hangs_while_it_loads_is_replaced(tmp_path):
         while len(loads.read_text()) < 3 and time.monotonic() < deadline:
             assert len(generate(pool, requests, RECIPE)) == 2000
     assert len(loads.read_text()) == 3
+
+
+def test_a_task_is_sent_while_its_deadline_is_computed():
+    """Pickling the task's own dictionary would fail if another thread added a cached property to it."""
+    task, before = answer_task(5, 7), answer_task(5, 7)
+    TaskDeadlines().seconds(task)
+    assert task.work
+    assert task.max_work
+    assert pickle.dumps(task) == pickle.dumps(before)
+    assert task.__getstate__() is not vars(task)
